@@ -1,0 +1,44 @@
+# `make demo` and `make test` set everything up in .venv first; only when pyproject.toml or constraints.txt changed.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SHAPE_CHECKS := --jaxtyping-packages=nvs,data,shape_checks.check
+
+.PHONY: demo test test-fast lint format setup clean
+
+demo: setup
+	$(BIN)/nvs demo
+
+test: lint
+	$(BIN)/python -m pytest $(SHAPE_CHECKS) $(PYTEST_ARGS)
+
+test-fast: setup
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-logo
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) is older than 3.11: name a newer one, for example make PYTHON=python3.12 $(MAKECMDGOALS)."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: install python3-venv (on Debian: apt install python3-venv)."; exit 1; }
+	@echo "Setting up $(VENV) (once; about 4 GB, a minute or two)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist out *.egg-info
