@@ -1,0 +1,45 @@
+"""Captures on disk -> cameras and images."""
+
+from data.bundled import bundled_scenes
+from data.cameras import Cameras, join_cameras
+from data.errors import UserError
+from data.files import write_atomic
+from data.frames import Frame
+from data.images import PhotoCache
+from data.meshes.loading import find_meshes, load_mesh
+from data.meshes.rendering import require_open3d
+from data.meshes.scenes import MeshSceneConfig, remove_partial_scene, write_mesh_scene
+from data.normalization import Normalization
+from data.normalization import fit as fit_normalization
+from data.photos.scene import PhotoSceneConfig, write_photo_scene
+from data.sampling import draw_count, draw_views, spread
+from data.scene import Scene, open_scene
+from data.views import Views, join_views, stack_views
+
+__all__ = [
+    "Cameras",
+    "Frame",
+    "MeshSceneConfig",
+    "Normalization",
+    "PhotoCache",
+    "PhotoSceneConfig",
+    "Scene",
+    "UserError",
+    "Views",
+    "bundled_scenes",
+    "draw_count",
+    "draw_views",
+    "find_meshes",
+    "fit_normalization",
+    "join_cameras",
+    "join_views",
+    "load_mesh",
+    "open_scene",
+    "remove_partial_scene",
+    "require_open3d",
+    "spread",
+    "stack_views",
+    "write_atomic",
+    "write_mesh_scene",
+    "write_photo_scene",
+]

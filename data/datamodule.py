@@ -1,0 +1,188 @@
+"""Captures for Lightning: opens them, parts training from held-out photos, and streams batches."""
+
+from __future__ import annotations
+
+import glob
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from data.batches import Batch, BatchMaker, DataConfig, TrainingScene
+from data.errors import UserError
+from data.images import PhotoCache
+from data.sampling import spread
+from data.scene import Scene, open_scene
+from data.views import Views
+
+
+class ValidationItem(NamedTuple):
+    """Views of one capture, with a batch axis of one, on which the model is judged."""
+
+    name: str
+    held_out: bool
+    """Whether the targets are held out; otherwise they are training photos."""
+    inputs: Views
+    targets: Views
+
+
+class SceneData(pl.LightningDataModule):
+    """Training and validation views of captures; `warnings` says in one line each what was left out."""
+
+    def __init__(self, config: DataConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config, self.seed = config, seed
+        self.scenes: list[TrainingScene] = []
+        self.validation: list[TrainingScene] = []
+        self.warnings: list[str] = []
+        # One cache for all captures: each worker starts from a copy of it.
+        self.cache = PhotoCache(int(config.cache_gb * 1e9 / max(config.workers, 1)))
+
+    def setup(self, stage: str = "fit") -> None:
+        """Open all captures, once; raises UserError if none can be used."""
+        if self.scenes:
+            return
+        config = self.config
+        entries = [config.scene] if config.scene else config.scenes or []
+        if not entries:
+            raise UserError("There is nothing to train on: give captures with --data.scenes or --data.scene.")
+        for number, entry in enumerate(entries):
+            opened = [s for s in map(self._part, self._open(entry)) if self._enough(s)]
+            if not opened:
+                raise UserError(f"{entry} has no capture with enough photos to train on: {self._needed()} are needed.")
+            share = 1.0 if config.weights is None or config.scene else config.weights[number] / len(opened)
+            self.scenes += [TrainingScene(s.scene, s.train, s.held_out, share) for s in opened]
+        if config.validation_scenes:
+            others = [self._part(scene) for entry in config.validation_scenes for scene in self._open(entry)]
+            self.validation = [s if s.held_out else replace(s, train=[], held_out=s.train) for s in others]
+        else:
+            self.validation = sorted(self.scenes, key=lambda s: not s.held_out)
+        self.validation = self.validation[: config.validation_max_scenes]
+
+    def train_dataloader(self) -> DataLoader:
+        """Batches from the trainer's step on, without end; the global random state is left alone."""
+        step, rank = (self.trainer.global_step, self.trainer.global_rank) if self.trainer else (0, 0)
+        stream = BatchStream(BatchMaker(self.scenes, self.config, self.seed), step, rank)
+        return DataLoader(
+            stream,
+            batch_size=None,
+            num_workers=self.config.workers,
+            generator=torch.Generator(),
+            worker_init_fn=_leave_interrupts_to_the_main_process,
+        )
+
+    def val_dataloader(self) -> DataLoader:
+        """The same few views each time, on every rank: nothing is padded or counted twice."""
+        items = [item for scene in self.validation for item in self._items(scene)]
+        return DataLoader(items, batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]
+
+    def _open(self, entry: str) -> list[Scene]:
+        scenes, failures = [], []
+        paths = find_scenes(entry)
+        for path in paths:
+            try:
+                scene = open_scene(path, background=self.config.background)
+                self.warnings += [f"{scene.name}: {warning}" for warning in scene.warnings]
+                scenes.append(replace(scene, cache=self.cache))
+            except UserError as error:
+                failures.append(error)
+        if failures and len(paths) == 1:
+            raise failures[0]
+        if failures:
+            self.warnings.append(
+                f"{len(failures)} of {len(paths)} captures of {entry} left out, the first: {failures[0]}"
+            )
+        return scenes
+
+    def _part(self, scene: Scene) -> TrainingScene:
+        """Part the photos: those that the files name val or test, or every k-th, are never trained on."""
+        split, everything = scene.split, list(range(len(scene)))
+        held_out = split.get("val") or split.get("test") or []
+        if not held_out and self.config.holdout_every:
+            held_out = everything[self.config.holdout_every // 2 :: self.config.holdout_every]
+        kept_back = {*held_out, *split.get("val", []), *split.get("test", [])}
+        return TrainingScene(scene, [i for i in split.get("train") or everything if i not in kept_back], held_out)
+
+    def _needed(self) -> int:
+        inputs, targets = self.config.input_views[1], self.config.target_views[1]
+        return max(inputs, targets) if self.config.targets_may_be_inputs else inputs + targets
+
+    def _enough(self, scene: TrainingScene) -> bool:
+        enough = len(scene.train) >= self._needed()
+        if not enough:
+            self.warnings.append(
+                f"{scene.scene.name} left out: {len(scene.train)} training photos, {self._needed()} are needed"
+            )
+        return enough
+
+    def _items(self, parted: TrainingScene) -> Iterator[ValidationItem]:
+        count, most = self.config.validation_views
+        pool = parted.train or parted.held_out
+        positions = np.stack([parted.scene.frames[i].c2w[:3, 3] for i in pool])
+        inputs = [pool[i] for i in spread(positions, min(count, len(pool) - 1))]
+        scene = parted.scene.normalize(inputs, self.config.normalization)
+        trained = any(s.scene.path.resolve() == scene.path.resolve() for s in self.scenes)
+        for held_out, frames in ((True, parted.held_out), (False, parted.train if trained else [])):
+            targets = _evenly([i for i in frames if i not in inputs], most)
+            if targets:
+                views = scene.load(inputs + targets, self.config.image_size).add_batch()
+                split = len(inputs)
+                yield ValidationItem(
+                    scene.name, held_out, views.select(slice(0, split)), views.select(slice(split, None))
+                )
+
+
+class BatchStream(IterableDataset):
+    """Whole batches from a step on; of W workers each makes every W-th."""
+
+    def __init__(self, maker: BatchMaker, step: int, rank: int) -> None:
+        self.maker, self.step, self.rank = maker, step, rank
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batch after batch, without end."""
+        worker = get_worker_info()
+        first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        step = self.step + first
+        while True:
+            try:
+                batch = self.maker.batch(step, self.rank)
+            except UserError as error:  # a subclass with other arguments would not survive the way out of a worker
+                raise UserError(str(error)) from None
+            yield batch
+            step += stride
+
+
+def find_scenes(entry: str) -> list[Path]:
+    """The captures that an entry of a configuration stands for: a path, a pattern, or a .txt list of paths."""
+    path = Path(entry).expanduser()
+    if path.suffix == ".txt":
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"The list of captures {path} cannot be read: {error}. Check the path.") from error
+        found = [path.parent / line for line in lines if line and not line.startswith("#")]
+    elif glob.has_magic(entry) and not path.exists():
+        found = sorted(Path(p) for p in glob.glob(str(path), recursive=True))
+    else:
+        found = [path]
+    if not found:
+        raise UserError(f"No capture matches {entry}. Check the path or the pattern.")
+    return found
+
+
+def _leave_interrupts_to_the_main_process(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal; the main one still needs batches to end in order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _evenly(frames: list[int], most: int) -> list[int]:
+    """At most `most` of the frames, spread evenly."""
+    if len(frames) <= most:
+        return frames
+    return [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]

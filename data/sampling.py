@@ -1,0 +1,75 @@
+"""Which photos are shown and which are predicted: spread over the scene for evaluation, at random for training."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from data.errors import UserError
+
+Count = int | tuple[int, int]
+
+
+def spread(positions: Float[np.ndarray, "n d"], count: int) -> list[int]:
+    """Indices of `count` points that cover all points evenly, in rising order; the same points give the same answer.
+
+    Farthest-point choice gives the start, k-means evens it out, and each mean is replaced by the nearest free point.
+    """
+    if not 1 <= count <= len(positions):
+        raise ValueError(f"cannot choose {count} of {len(positions)} points")
+    points = np.asarray(positions, dtype=np.float64)
+    points = points - points.mean(0)
+    chosen = [int(np.argmin(np.linalg.norm(points, axis=1)))] if count == 1 else _farthest(points, count)
+    centers = points[chosen]
+    for _ in range(20):
+        nearest = np.linalg.norm(points[:, None] - centers, axis=-1).argmin(1)
+        moved = np.stack([points[nearest == i].mean(0) if (nearest == i).any() else c for i, c in enumerate(centers)])
+        if np.allclose(moved, centers):
+            break
+        centers = moved
+    free = np.ones(len(points), dtype=bool)
+    result = []
+    for center in centers:
+        distance = np.where(free, np.linalg.norm(points - center, axis=1), np.inf)
+        result.append(int(distance.argmin()))
+        free[result[-1]] = False
+    return sorted(result)
+
+
+def draw_count(rng: np.random.Generator, count: Count) -> int:
+    """A number, or one drawn from a range (lowest, highest), both included."""
+    return count if isinstance(count, int) else int(rng.integers(count[0], count[1] + 1))
+
+
+def draw_views(
+    rng: np.random.Generator, num_frames: int, inputs: Count, targets: Count, overlap: bool = False
+) -> tuple[list[int], list[int]]:
+    """Random input and target frames; counts may be ranges; targets are other frames than inputs unless `overlap`."""
+    num_inputs, num_targets = draw_count(rng, inputs), draw_count(rng, targets)
+    needed = max(num_inputs, num_targets) if overlap else num_inputs + num_targets
+    if needed > num_frames:
+        raise UserError(
+            f"the scene has {num_frames} frames, but {num_inputs} input and {num_targets} target views are asked for. "
+            "Ask for fewer views or leave the scene out."
+        )
+    order = rng.permutation(num_frames)
+    rest = rng.permutation(num_frames) if overlap else order[num_inputs:]
+    return order[:num_inputs].tolist(), rest[:num_targets].tolist()
+
+
+def every(indices: list[int], count: int) -> list[int]:
+    """`count` of the indices at even steps, the first and the last among them."""
+    if count == 1:
+        return [indices[len(indices) // 2]]
+    return [indices[round(i * (len(indices) - 1) / (count - 1))] for i in range(count)]
+
+
+def _farthest(points: np.ndarray, count: int) -> list[int]:
+    """Start far out, then take again and again the point farthest from all taken."""
+    chosen = [int(np.linalg.norm(points, axis=1).argmax())]
+    distance = np.full(len(points), np.inf)
+    while len(chosen) < count:
+        distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
+        distance[chosen] = -1
+        chosen.append(int(distance.argmax()))
+    return chosen

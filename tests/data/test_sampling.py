@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import UserError, draw_views, spread
+from data.sampling import every
+
+
+def circle(count):
+    angle = 2 * np.pi * np.arange(count) / count
+    return np.stack([np.cos(angle), np.sin(angle), 0 * angle], 1)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_spread_on_a_circle_leaves_even_gaps(count):
+    chosen = spread(circle(24), count)
+    gaps = np.diff([*chosen, chosen[0] + 24])
+    assert gaps.max() - gaps.min() <= 2
+
+
+def test_spread_finds_each_cluster():
+    rng = np.random.default_rng(0)
+    centers = np.array([[0, 0, 0], [10, 0, 0], [0, 10, 0], [0, 0, 10]])
+    points = (centers[:, None] + rng.normal(size=(4, 9, 3)) * 0.1).reshape(-1, 3)
+    assert sorted(i // 9 for i in spread(points, 4)) == [0, 1, 2, 3]
+
+
+@given(st.integers(1, 20), st.integers(0, 10_000), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_spread_gives_distinct_frames_again_and_again(total, seed, same_place):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(total, 3)) * (0 if same_place else 1) + 5
+    count = int(rng.integers(1, total + 1))
+    chosen = spread(points, count)
+    assert len(set(chosen)) == count == len(chosen)
+    assert chosen == sorted(chosen) == spread(points.copy(), count)
+    assert all(isinstance(i, int) and 0 <= i < total for i in chosen)
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_spread_refuses_impossible_counts(count):
+    with pytest.raises(ValueError, match="cannot choose"):
+        spread(circle(3), count)
+
+
+@given(st.integers(0, 10_000), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_drawn_views_are_disjoint_and_in_range(seed, overlap):
+    inputs, targets = draw_views(np.random.default_rng(seed), 12, (2, 6), (1, 4), overlap)
+    assert 2 <= len(inputs) <= 6 and 1 <= len(targets) <= 4
+    assert len(set(inputs)) == len(inputs) and len(set(targets)) == len(targets)
+    assert set(inputs) | set(targets) <= set(range(12))
+    assert overlap or not set(inputs) & set(targets)
+    assert (inputs, targets) == draw_views(np.random.default_rng(seed), 12, (2, 6), (1, 4), overlap)
+
+
+def test_every_frame_and_every_count_is_drawn():
+    rng = np.random.default_rng(0)
+    draws = [draw_views(rng, 6, (1, 3), 2) for _ in range(200)]
+    assert {len(i) for i, _ in draws} == {1, 2, 3}
+    assert {i for inputs, _ in draws for i in inputs} == set(range(6))
+
+
+def test_too_few_frames_are_told():
+    with pytest.raises(UserError, match="has 3 frames, but 2 input and 2 target"):
+        draw_views(np.random.default_rng(0), 3, 2, 2)
+
+
+def test_every_takes_even_steps():
+    assert every(list(range(10, 21)), 3) == [10, 15, 20]
+    assert every([4, 5, 6], 1) == [5]
+    assert every([4, 5, 6], 3) == [4, 5, 6]
