@@ -1,0 +1,121 @@
+"""Smooth camera motion through keyframes: unit quaternions, computed in float64."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from data import Cameras, UserError
+
+
+def interpolate(cameras: Cameras, n: int, loop: bool = False) -> Cameras:
+    """Move through `cameras` as keyframes, `n` frames per segment, each keyframe hit exactly.
+
+    The last keyframe ends the path; a loop goes on to the first one and stops one frame short of it, so that nothing
+    is shown twice. Positions and principal points move in straight lines, rotations by the shortest turn, and focal
+    lengths at a constant rate of zoom.
+    """
+    check_cameras(cameras, "keyframes")
+    if n < 1:
+        raise UserError(f"{n} frames per segment is not possible: ask for 1 or more.")
+    c2w, intrinsics = orthonormal(cameras.c2w.double().cpu()), cameras.intrinsics.double().cpu()
+    count = len(c2w)
+    start = torch.arange(count if loop else count - 1)
+    end = (start + 1) % count
+    t = torch.arange(n, dtype=torch.float64)[:, None] / n
+
+    between = torch.eye(4, dtype=torch.float64).repeat(len(start), n, 1, 1)
+    quaternions = to_quaternion(c2w[:, :3, :3])
+    between[..., :3, :3] = to_matrix(slerp(quaternions[start, None], quaternions[end, None], t))
+    between[..., :3, 3] = torch.lerp(c2w[start, None, :3, 3], c2w[end, None, :3, 3], t)
+    between[:, 0] = c2w[start]
+    focal = torch.lerp(intrinsics[start, None, :2].log(), intrinsics[end, None, :2].log(), t).exp()
+    centre = torch.lerp(intrinsics[start, None, 2:], intrinsics[end, None, 2:], t)
+    lenses = torch.cat([focal, centre], dim=-1)
+    lenses[:, 0] = intrinsics[start]
+
+    path, lenses = between.flatten(0, 1), lenses.flatten(0, 1)
+    if not loop:
+        path, lenses = torch.cat([path, c2w[-1:]]), torch.cat([lenses, intrinsics[-1:]])
+    return Cameras(path.to(cameras.c2w), lenses.to(cameras.intrinsics), cameras.image_size)
+
+
+def slerp(a: Float[Tensor, "*#n 4"], b: Float[Tensor, "*#n 4"], t: Float[Tensor, "*#n 1"]) -> Float[Tensor, "... 4"]:
+    """Unit quaternion at `t` in 0..1 on the shorter arc from `a` to `b` (Shoemake 1985); shapes broadcast.
+
+    A quaternion and its negative are the same rotation: of the two ends, the nearer one is taken. An exact half turn
+    has two equally short arcs and goes along one of them.
+    """
+    b = torch.where((a * b).sum(-1, keepdim=True) < 0, -b, b)
+    angle = 2 * torch.atan2((a - b).norm(dim=-1, keepdim=True), (a + b).norm(dim=-1, keepdim=True))
+    small = angle < 1e-6
+    divisor = torch.where(small, torch.ones_like(angle), angle.sin())
+    from_a = torch.where(small, 1 - t, ((1 - t) * angle).sin() / divisor)
+    from_b = torch.where(small, t, (t * angle).sin() / divisor)
+    return torch.nn.functional.normalize(from_a * a + from_b * b, dim=-1)
+
+
+def to_quaternion(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 4"]:
+    """Unit quaternion x, y, z, w of the rotation nearest to each matrix (Bar-Itzhack 2000); its sign is arbitrary.
+
+    It is the eigenvector of a symmetric matrix for the largest eigenvalue, which is well conditioned at every angle,
+    half turns included.
+    """
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rotation.unbind(-2))
+    rows = [
+        [xx - yy - zz, xy + yx, xz + zx, zy - yz],
+        [xy + yx, yy - xx - zz, yz + zy, xz - zx],
+        [xz + zx, yz + zy, zz - xx - yy, yx - xy],
+        [zy - yz, xz - zx, yx - xy, xx + yy + zz],
+    ]
+    symmetric = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    return torch.linalg.eigh(symmetric).eigenvectors[..., -1]
+
+
+def to_matrix(quaternion: Float[Tensor, "*n 4"]) -> Float[Tensor, "*n 3 3"]:
+    """Rotation matrix of each unit quaternion x, y, z, w."""
+    x, y, z, w = quaternion.unbind(-1)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+    ]
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+
+
+def orthonormal(c2w: Float[Tensor, "v 4 4"]) -> Float[Tensor, "v 4 4"]:
+    """The same cameras with exact rotations; those that are exact already come back bit for bit."""
+    rotation = c2w[:, :3, :3]
+    off = deviation(c2w) > 1e-6
+    if not off.any():
+        return c2w
+    repaired = c2w.clone()
+    repaired[off, :3, :3] = to_matrix(to_quaternion(rotation[off]))
+    return repaired
+
+
+def deviation(c2w: Float[Tensor, "v 4 4"]) -> Float[Tensor, " v"]:
+    """Largest entry of |R^T R - 1| of each camera: 0 for a rotation or a reflection."""
+    rotation = c2w[:, :3, :3]
+    return (rotation.mT @ rotation - torch.eye(3).to(rotation)).abs().amax(dim=(-1, -2))
+
+
+def check_cameras(cameras: Cameras, what: str = "cameras") -> None:
+    """Refuse cameras that no path can be made from: none, a batch of scenes, NaN, no rotations, no focal length."""
+    if cameras.c2w.ndim != 3:
+        raise UserError(f"The {what} have shape {tuple(cameras.c2w.shape)}: give those of one scene, shape (v, 4, 4).")
+    if cameras.num_views == 0:
+        raise UserError(f"There are no {what}: give at least one camera.")
+    finite = cameras.c2w.isfinite().all(-1).all(-1) & cameras.intrinsics.isfinite().all(-1)
+    _refuse(~finite, what, "hold NaN or infinite numbers")
+    c2w = cameras.c2w.double()
+    _refuse((deviation(c2w) > 1e-2) | (torch.linalg.det(c2w[:, :3, :3]) < 0), what, "are not rotations with a position")
+    _refuse((cameras.intrinsics[:, :2] <= 0).any(-1), what, "have a focal length of zero or less")
+
+
+def _refuse(bad: Tensor, what: str, reason: str) -> None:
+    if bad.any():
+        numbers = bad.nonzero().flatten().tolist()
+        shown = ", ".join(str(i) for i in numbers[:5]) + (", ..." if len(numbers) > 5 else "")
+        raise UserError(f"Some {what} {reason} (counted from 0: {shown}): correct or remove them.")

@@ -1,0 +1,191 @@
+"""The network: posed photos become tokens, every block's memory absorbs them, and any camera is rendered from it.
+
+    state = model.encode(views)               # once per scene
+    images = model.render(state, cameras)     # as often as wanted, at a cost that does not depend on the input views
+
+The default configuration is LaCT for view synthesis exactly as published (arXiv 2505.23884).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from data import Cameras, UserError, Views
+from nvs.blocks import Block
+from nvs.memory import LaCTConfig, MemoryConfig, build_memory
+from nvs.scene_state import SceneState, fingerprint
+from nvs.tokens import TOKEN_CHANNELS, frustum_features, ray_tokens, unpatchify
+from nvs.trained_range import TrainedRange
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Size and make of the network; the defaults are the published `l24_d768_ttt2x`."""
+
+    dim: int = 768
+    """Width of a token."""
+    layers: int = 24
+    """Number of blocks."""
+    patch_size: int = 8
+    """Side of the square patch that becomes one token, in pixels."""
+    attention_head_dim: int = 64
+    """Width of one head of the per-view attention."""
+    mlp_ratio: int = 4
+    """Hidden width of the MLP over `dim`."""
+    memory: MemoryConfig = field(default_factory=LaCTConfig)
+    """The memory layer of every block."""
+    frustum_points: int = 0
+    """Points along each patch's central ray that are shown to the network as sines and cosines; 0 (published): none."""
+    frustum_frequencies: int = 3
+    """Frequencies of these sines and cosines: pi/2 times 1, 2, 4, ..."""
+    frustum_depths: tuple[float, float] = (1.2, 4.2)
+    """Distance from the camera of the first and the last of these points, in scene units."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for name in ("dim", "layers", "patch_size", "attention_head_dim", "mlp_ratio", "frustum_frequencies"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model {name} must be 1 or more, got {getattr(self, name)}")
+        if self.dim % self.attention_head_dim or self.dim % self.memory.head_dim:
+            raise ValueError(
+                f"model dim {self.dim} must be a multiple of attention_head_dim {self.attention_head_dim} "
+                f"and of memory head_dim {self.memory.head_dim}"
+            )
+        if self.frustum_points < 0 or not 0 <= self.frustum_depths[0] < self.frustum_depths[1]:
+            raise ValueError("frustum_points must be 0 or more and frustum_depths rise from 0 or more")
+
+
+class LaCT(nn.Module):
+    """Encodes posed photos into a state of fixed size and renders any camera from that state."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.trained: TrainedRange | None = None
+        """What the weights were trained on, where that is known."""
+        self.activation_checkpointing = False
+        """Recompute each block in the backward pass instead of keeping its activations."""
+        pixels = config.patch_size**2
+        self.embed = nn.Linear(TOKEN_CHANNELS * pixels, config.dim, bias=False)
+        frustum = config.frustum_points * config.frustum_frequencies * 6
+        self.embed_frustum = nn.Linear(frustum, config.dim, bias=False) if frustum else None
+        self.embed_norm = nn.LayerNorm(config.dim, bias=False)
+        self.blocks = nn.ModuleList(
+            Block(config.dim, config.attention_head_dim, config.mlp_ratio, build_memory(config.dim, config.memory))
+            for _ in range(config.layers)
+        )
+        self.decode_norm = nn.LayerNorm(config.dim, bias=False)
+        self.decode = nn.Linear(config.dim, 3 * pixels, bias=False)
+        self._initialize()
+        self._fingerprint: tuple[Any, str] = (None, "")
+
+    def forward(self, inputs: Views, targets: Cameras) -> Float[Tensor, "*b v 3 h w"]:
+        """Render target cameras from input views: `render(encode(inputs), targets)`."""
+        return self.render(self.encode(inputs), targets)
+
+    def encode(self, views: Views, slice_tokens: int | None = None) -> SceneState:
+        """Absorb input views into a new state; views may have a batch axis of scenes or none.
+
+        `slice_tokens` bounds how many tokens are worked on at a time and does not change the result beyond rounding.
+        """
+        batch = views.images.shape[0] if views.images.dim() == 5 else 1
+        fresh = tuple(block.memory.init_state(batch) for block in self._blocks())
+        return SceneState.of_views(self._absorb(views, fresh, slice_tokens), views, self._own_fingerprint())
+
+    def extend(self, state: SceneState, views: Views, slice_tokens: int | None = None) -> SceneState:
+        """Absorb more input views into a state, as one more chunk and without the earlier views.
+
+        The views must be in the state's frame: load them from a scene with the state's `world_to_scene`.
+        """
+        self._check_state(state)
+        if state.batched != (views.images.dim() == 5):
+            raise ValueError("state and views must both have a batch axis, or neither")
+        layers = self._absorb(views, state.with_batch().layers, slice_tokens)
+        return state.joined(SceneState.of_views(layers, views, state.fingerprint))
+
+    def render(self, state: SceneState, cameras: Cameras) -> Float[Tensor, "*b v 3 h w"]:
+        """Pictures (0..1) that the cameras see; their image size may differ from the input views'."""
+        self._check_state(state)
+        if state.batched != (cameras.c2w.dim() == 4):
+            raise ValueError("state and cameras must both have a batch axis, or neither")
+        cameras = cameras if state.batched else cameras.add_batch()
+        x = self._embed(cameras, None)
+        for block, memory in zip(self._blocks(), state.with_batch().layers, strict=True):
+            x = self._run(block.render, x, memory)
+        pixels = torch.sigmoid(self.decode(self.decode_norm(x)))
+        images = unpatchify(pixels, cameras.image_size, self.config.patch_size)
+        return images if state.batched else images[0]
+
+    def compile_blocks(self) -> None:
+        """Compile each block with torch.compile; weights keep their names."""
+        for block in self._blocks():
+            block.absorb = torch.compile(block.absorb)
+            block.read = torch.compile(block.read)
+            block.render = torch.compile(block.render)
+
+    def _absorb(self, views: Views, layers: tuple, slice_tokens: int | None) -> tuple:
+        if views.num_views == 0:
+            raise UserError("there is no input view to encode; give at least one photo")
+        batched = views if views.images.dim() == 5 else views.add_batch()
+        x = self._embed(batched.cameras, batched.images)
+        states = []
+        for i, (block, memory) in enumerate(zip(self._blocks(), layers, strict=True)):
+            x, memory = self._run(block.absorb, x, memory, slice_tokens)
+            states.append(memory)
+            if i + 1 < len(self.blocks):  # no one reads the input tokens after the last update
+                x = self._run(block.read, x, memory, slice_tokens)
+        return tuple(states)
+
+    def _embed(self, cameras: Cameras, images: Tensor | None) -> Tensor:
+        c = self.config
+        # Rays keep their own precision under autocast: in bfloat16 neighbouring pixels would share a ray.
+        with torch.autocast(cameras.c2w.device.type, enabled=False):
+            rays = ray_tokens(cameras, images, c.patch_size)
+            frustum = self.embed_frustum and frustum_features(
+                cameras, c.patch_size, c.frustum_points, c.frustum_frequencies, *c.frustum_depths
+            )
+        x = self.embed(rays)
+        if self.embed_frustum is not None:
+            x = x + self.embed_frustum(frustum)
+        return self.embed_norm(x)
+
+    def _run(self, step: Callable, *args) -> Any:
+        if self.activation_checkpointing and torch.is_grad_enabled():
+            return checkpoint(step, *args, use_reentrant=False)
+        return step(*args)
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def _check_state(self, state: SceneState) -> None:
+        own = self._own_fingerprint()
+        if state.fingerprint and own and state.fingerprint != own:
+            raise UserError(
+                f"this scene state was made by another model (its fingerprint is {state.fingerprint}, this model's is "
+                f"{own}); render it with the checkpoint that encoded it, or encode the photos again"
+            )
+
+    def _own_fingerprint(self) -> str:
+        """Identity of config and weights; empty while training, where weights change at every step."""
+        if self.training:
+            return ""
+        key = tuple(
+            (p.data_ptr(), p._version) if not p.is_inference() else (p.data_ptr(), 0) for p in self.parameters()
+        )
+        if self._fingerprint[0] != key:
+            self._fingerprint = (key, fingerprint(self.config, self.state_dict()))
+        return self._fingerprint[1]
+
+    def _initialize(self) -> None:
+        residual = 0.02 / math.sqrt(3 * self.config.layers)
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=residual if name.endswith((".out", ".down")) else 0.02)

@@ -1,0 +1,68 @@
+"""Between pictures and tokens: rays and colours of each patch in, colours of each patch out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from data import Cameras, UserError
+
+TOKEN_CHANNELS = 12
+"""Per pixel: ray origin, unit direction, origin x direction, colour."""
+
+
+def check_patches(image_size: tuple[int, int], patch: int) -> None:
+    """Raise UserError with the nearest size if an image size (h, w) cannot be cut into patches."""
+    h, w = image_size
+    if h < 1 or w < 1 or h % patch or w % patch:
+        near = tuple(max(patch, round(s / patch) * patch) for s in image_size)
+        raise UserError(
+            f"an image size of {h}x{w} cannot be cut into patches of {patch}x{patch} pixels; "
+            f"the nearest size is {near[0]}x{near[1]}"
+        )
+
+
+def patchify(pixels: Float[Tensor, "*b v c h w"], patch: int) -> Float[Tensor, "*b v t p"]:
+    """Cut pictures into square patches, row by row; a patch is flattened pixel by pixel, channels last."""
+    return rearrange(pixels, "... c (i p) (j q) -> ... (i j) (p q c)", p=patch, q=patch)
+
+
+def unpatchify(
+    patches: Float[Tensor, "*b v t p"], image_size: tuple[int, int], patch: int
+) -> Float[Tensor, "*b v c h w"]:
+    """Put patches back together: the inverse of `patchify`."""
+    rows = image_size[0] // patch
+    return rearrange(patches, "... (i j) (p q c) -> ... c (i p) (j q)", i=rows, p=patch, q=patch)
+
+
+def ray_tokens(cameras: Cameras, images: Float[Tensor, "*b v 3 h w"] | None, patch: int) -> Float[Tensor, "*b v t p"]:
+    """Patches of Plücker rays and colours; views to be rendered (images None) have zeros in place of colours.
+
+    Colours are scaled to -1..1. The layout of the 12 channels is the published one (LaCT, arXiv 2505.23884).
+    """
+    check_patches(cameras.image_size, patch)
+    origins, directions = cameras.rays()
+    plucker = torch.cat([origins, directions, torch.linalg.cross(origins, directions)], dim=-1)
+    plucker = rearrange(plucker, "... h w c -> ... c h w")
+    colours = torch.zeros_like(plucker[..., :3, :, :]) if images is None else images * 2 - 1
+    return patchify(torch.cat([plucker, colours], dim=-3), patch)
+
+
+def frustum_features(
+    cameras: Cameras, patch: int, points: int, frequencies: int, near: float, far: float
+) -> Float[Tensor, "*b v t f"]:
+    """Sine and cosine of points along each patch's central ray: they tell tokens which space they look at.
+
+    `points` depths lie evenly between `near` and `far` (scene units); frequencies are pi/2 times 1, 2, 4, ...
+    """
+    h, w = cameras.image_size
+    origins, directions = cameras.resize((h // patch, w // patch)).rays()
+    depths = torch.linspace(near, far, points, device=origins.device, dtype=origins.dtype)
+    at = origins[..., None, :] + directions[..., None, :] * depths[:, None]
+    bands = 2.0 ** torch.arange(frequencies, device=at.device, dtype=at.dtype) * (math.pi / 2)
+    phases = rearrange(at[..., None] * bands, "... v h w k c f -> ... v (h w) (k c f)")
+    return torch.cat([phases.sin(), phases.cos()], dim=-1)
