@@ -1,0 +1,128 @@
+"""The command `nvs`: finds the function of a command, runs it and tells failures in plain words.
+
+Nothing heavy is imported before a command is known, so that `nvs --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib
+import os
+import sys
+import traceback
+from typing import NamedTuple
+
+from apps import __version__
+
+
+class Command(NamedTuple):
+    """Where a command lives and what it is for, in one line."""
+
+    module: str
+    function: str
+    purpose: str
+
+
+COMMANDS = {
+    "demo": Command("apps.demo", "demo", "render novel views of a shipped capture with the shipped model"),
+    "train": Command("apps.train", "train", "train a model on captures"),
+    "eval": Command("apps.eval", "eval_", "PSNR, SSIM and LPIPS of a model on captures"),
+    "encode": Command("apps.encode", "encode", "turn the photos of a capture into a scene state"),
+    "render": Command("apps.render", "render", "novel views of a capture or a scene state, as video, gif or pictures"),
+    "prepare": Command("apps.prepare", "prepare", "render meshes as captures with known cameras"),
+    "inspect": Command("apps.inspect", "inspect", "tell what a capture, a checkpoint or a scene state is"),
+    "convert": Command("apps.convert", "convert", "write a capture or a checkpoint in another format"),
+    "bench": Command("apps.bench", "bench", "time encoding and rendering on this machine"),
+}
+
+EXAMPLES = """examples:
+  nvs demo
+  nvs encode demo my_capture -o scene.safetensors
+  nvs render demo scene.safetensors --trajectory orbit -o orbit.mp4
+"""
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run `nvs` with `args` (those of the process by default) and return the exit code.
+
+    0 is done, 1 a failure that was told on stderr, 2 wrong usage, 130 an interruption with Ctrl-C.
+    """
+    words = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone (`nvs ... | head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        print(f"nvs: {explain(error)}", file=sys.stderr)
+        return 1
+
+
+def explain(error: Exception) -> str:
+    """One or two plain sentences about a failure."""
+    from data import UserError
+
+    if isinstance(error, UserError):
+        return str(error)
+    text = " ".join(str(error).split())
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in text:
+        return "the disk is full: free some space or choose another place with --output"
+    if isinstance(error, OSError) and error.strerror:
+        places = [str(x) for x in (error.filename, error.filename2) if x is not None]
+        return f"{' -> '.join(places) or 'a file'}: {error.strerror.lower()}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out of memory: use fewer or smaller views, or lower --views-per-batch and --slice-tokens"
+    return f"unexpected {type(error).__name__}: {text} (run again with --debug to see where)"
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"nvs {__version__}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
+        print(f"nvs: there is no command {name}; {hint}", file=sys.stderr)
+        return 2
+    command = COMMANDS[name]
+    function = getattr(importlib.import_module(command.module), command.function)
+    from apps.arguments import run_command
+
+    try:
+        run_command(function, name, rest)
+    except SystemExit as end:
+        # The parser leaves this way after --help and after wrong usage.
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    sys.stdout.flush()
+    return 0
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {command.purpose}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: nvs COMMAND ... (nvs COMMAND --help tells its options and gives an example)",
+            "",
+            "Novel-view synthesis: encode a scene once from a few posed photos, then render it from anywhere.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            EXAMPLES,
+            "--version tells the version; --debug shows the traceback of a failure.",
+        ]
+    )
