@@ -87,6 +87,11 @@ def train(
     except UserError as error:
         # A worker's error arrives with its traceback in the text; its own sentence is the last line.
         raise UserError(str(error).strip().splitlines()[-1].split("UserError: ")[-1]) from error
+    except RuntimeError as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        first = str(error).strip().splitlines()[0][:200]
+        raise UserError(f"torch.compile does not work here ({first}); leave out training.compile.") from error
     if keeper.interrupted:
         _say(f"Saved at step {trainer.global_step}: {folder / 'last.ckpt'}; go on with --resume last.")
         raise KeyboardInterrupt
@@ -121,7 +126,7 @@ def _trained_range(scenes: SceneData, data: DataConfig) -> TrainedRange:
         fov_degrees=(min(low for low, _ in fov), max(high for _, high in fov)),
         normalization=data.normalization,
         background=data.background,
-        description=f"{len(scenes.scenes)} captures: {source}",
+        description=data.description or f"{len(scenes.scenes)} captures: {source}",
         steps=0,
     )
 
@@ -133,6 +138,12 @@ def _write_config(
     """The resolved settings, in the form that --config takes."""
     values = {"model": model, "data": data, "training": training}
     plain: dict[str, Any] = {k: _plain(asdict(v)) for k, v in values.items()}
+    # Which memory layer it is, in the words that --config takes.
+    memory = type(model.memory)
+    plain["model"]["memory"] = {
+        "class_path": f"nvs.memory.{memory.__name__}",
+        "init_args": {k: v for k, v in plain["model"]["memory"].items() if k != "kind"},
+    }
     plain |= {"output": str(folder), "init_from": init_from}
     (folder / "config.yaml").write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
 

@@ -26,6 +26,8 @@ class DataConfig:
     weights: list[float] | None = None
     """Share of the draws for each entry of `scenes` (any scale, spread evenly over its captures); none: captures are
     equally likely."""
+    description: str = ""
+    """What the checkpoint says of its training data; empty: the number of captures and the entries."""
     image_size: tuple[int, int] = (64, 64)
     """Height and width in pixels; the model's patch size must divide both."""
     batch_size: int = 8

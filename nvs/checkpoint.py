@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from data import UserError, write_atomic
-from nvs.memory import LaCTConfig
+from nvs.memory import CONFIG_TYPES
 from nvs.model import LaCT, ModelConfig
 from nvs.published import convert_published, is_published, published_names
 from nvs.trained_range import TrainedRange
@@ -110,7 +110,8 @@ def clean_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def config_from_dict(values: dict[str, Any]) -> ModelConfig:
     """A model configuration from plain values; unknown keys are refused."""
-    memory = _dataclass_from(LaCTConfig, values.get("memory", {}))
+    memory = values.get("memory", {})
+    memory = _dataclass_from(CONFIG_TYPES[memory.get("kind", "lact")], memory)
     return _dataclass_from(ModelConfig, {**values, "memory": memory})
 
 

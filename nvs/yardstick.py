@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from data import Cameras, Views
+from nvs.memory import LaCTConfig
 from nvs.model import LaCT
 from nvs.published import published_names
 
@@ -25,9 +26,10 @@ class Yardstick:
     """The same function as a `LaCT` in the published configuration, from the same weights, without any shortcut."""
 
     def __init__(self, model: LaCT) -> None:
-        if model.config.frustum_points:
-            raise ValueError("the yardstick knows the published configuration only (frustum_points 0)")
-        self.config = model.config
+        memory = model.config.memory
+        if model.config.frustum_points or not isinstance(memory, LaCTConfig):
+            raise ValueError("the yardstick knows the published configuration only: LaCT memory, no frustum features")
+        self.config, self.memory = model.config, memory
         self.weights = published_names(model.state_dict())
 
     def encode(self, views: Views) -> list[FastWeights]:
@@ -80,7 +82,7 @@ class Yardstick:
         return F.linear(rearrange(out, "(b v) h t d -> b v t (h d)", b=x.shape[0]), w["0.f.c_proj.weight"])
 
     def _memory(self, w: dict[str, Tensor], x: Tensor, state: FastWeights | None) -> tuple[Tensor, FastWeights]:
-        c = self.config.memory
+        c = self.memory
         b, views = x.shape[:2]
         x = rearrange(x, "b v t d -> b (v t) d")
         qkv = F.silu(F.linear(x, w["1.f.to_qkv.weight"]))
@@ -106,11 +108,11 @@ class Yardstick:
         return [self._move(w, g) for w, g in zip(fast, (g0, g1, g2), strict=True)]
 
     def _move(self, w: Tensor, g: Tensor) -> Tensor:
-        x = g.to(torch.bfloat16 if self.config.memory.newton_schulz_dtype == "bfloat16" else torch.float32)
+        x = g.to(torch.bfloat16 if self.memory.newton_schulz_dtype == "bfloat16" else torch.float32)
         x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
         tall = x.shape[1] > x.shape[2]
         x = x.transpose(1, 2) if tall else x
-        for _ in range(self.config.memory.newton_schulz_steps):
+        for _ in range(self.memory.newton_schulz_steps):
             gram = x @ x.transpose(1, 2)
             x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
         moved = w + (x.transpose(1, 2) if tall else x).to(w.dtype)

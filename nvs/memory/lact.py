@@ -21,6 +21,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class LaCTConfig:
     """Settings of the LaCT memory layer; the defaults are the published ones."""
 
+    kind: Literal["lact"] = "lact"
+    """Which memory layer this is."""
     head_dim: int = 768
     """Width of one fast-weight head; the model's width must be a multiple."""
     expansion: int = 2

@@ -66,6 +66,7 @@ def rendering(checkpoint: Path, scene: Path) -> torch.Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_resumed_run_equals_uninterrupted_run(train, shared, tmp_path, optimizer):
     scenes = shared / "cases/14-resume-and-compiled-checkpoint/input/scenes"
@@ -261,6 +262,7 @@ def test_time_limit_ends_the_run(train, capture, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_interrupted_run_is_saved_and_resumes(config, capture, tmp_path):
     words = [sys.executable, "-m", "apps", "train", "--config", config, "--data.scene", str(capture)]
     words += ["--output", str(tmp_path / "run"), "--training.max-steps", "100000"]
@@ -277,6 +279,7 @@ def test_interrupted_run_is_saved_and_resumes(config, capture, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_processes_train_one_model(config, capture, tmp_path):
     words = [sys.executable, "-m", "apps", "train", "--config", config, "--data.scene", str(capture)]
     words += ["--output", str(tmp_path / "run"), "--training.devices", "2", "--training.accelerator", "cpu"]
@@ -285,6 +288,19 @@ def test_two_processes_train_one_model(config, capture, tmp_path):
     assert checkpoint["global_step"] == 4
     assert all(name.startswith("model.") for name in checkpoint["state_dict"])
     nvs.load_model(tmp_path / "run/last.ckpt")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
+def test_compiled_run_takes_the_same_steps(train, capture, tmp_path):
+    words = ["--data.scene", str(capture), "--training.max-steps", "2", "--data.input-views", "2", "2"]
+    words += ["--data.target-views", "1", "1", "--model.layers", "1"]
+    assert train("plain", *words) == 0
+    assert train("compiled", *words, "--training.compile") == 0
+    plain, compiled = log(tmp_path / "plain", "train/loss"), log(tmp_path / "compiled", "train/loss")
+    assert compiled == pytest.approx(plain, rel=1e-3)
+    nvs.load_model(tmp_path / "compiled/last.ckpt")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)

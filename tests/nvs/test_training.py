@@ -93,7 +93,7 @@ def test_too_many_skipped_steps_end_the_run(tmp_path):
     assert module.global_step <= 4
 
 
-def test_activation_checkpointing_and_compiling_change_nothing(tmp_path):
+def test_activation_checkpointing_changes_nothing(tmp_path):
     plain = Training(make_model(), CONFIG, tmp_path)
     fit(plain, Stream())
     saving = Training(make_model(), CONFIG, tmp_path)
