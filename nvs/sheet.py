@@ -30,8 +30,12 @@ def picture_sheet(
     target_names: Sequence[str] = (),
     max_inputs: int = 16,
     max_pairs: int = 12,
+    kind: str = "held-out photo",
 ) -> Image.Image:
-    """Draw input views, then photo and rendering side by side with the PSNR (dB) of each; images in 0..1."""
+    """Draw input views, then photo and rendering side by side with the PSNR (dB) of each; images in 0..1.
+
+    `kind` says what the photos are, in the singular.
+    """
     h, w = inputs.shape[-2:]
     tile = _tile_size(h, w)
     scores = psnr(predictions.float().cpu(), targets.float().cpu())
@@ -44,7 +48,7 @@ def picture_sheet(
     sheet.section(_count("input view", len(inputs), len(shown_inputs)))
     sheet.row_of_tiles([(inputs[i], _name(input_names, i), "") for i in shown_inputs])
     average = f" (mean {scores.mean().item():.1f} dB)" if len(scores) else ""
-    sheet.section(_count("held-out photo", len(targets), len(shown)) + f" beside our rendering{average}")
+    sheet.section(_count(kind, len(targets), len(shown)) + f" beside our rendering{average}")
     sheet.row_of_pairs(
         [(targets[i], predictions[i], _name(target_names, i), f"{scores[i].item():.1f} dB") for i in shown]
     )

@@ -139,10 +139,10 @@ class Training(pl.LightningModule):
                 label = f"val/{key}" if held_out else f"val/{key}_train_views"
                 self.log(label, values.mean(), batch_size=len(values), prog_bar=label == "val/psnr")
         if self.trainer.is_global_zero:
-            title = name if held_out else f"{name} (training photos)"
-            self.sheets.append(
-                picture_sheet(inputs.images[0], targets.images[0], images[0], title, f"step {self.global_step}")
-            )
+            kind = "held-out photo" if held_out else "training photo"
+            note = f"step {self.global_step}"
+            sheet = picture_sheet(inputs.images[0], targets.images[0], images[0], name, note, kind=kind)
+            self.sheets.append(sheet)
 
     def on_validation_epoch_end(self) -> None:
         """Write the picture sheet of this validation."""
