@@ -5,10 +5,13 @@ from kernels.ops import (
     add_and_restore_norm,
     apply_swiglu,
     fast_weight_gradients,
+    last_weight_gradient,
     linear_apply,
     linear_prefix_states,
     linear_state,
     orthogonalize,
+    orthogonalize_together,
+    swiglu_features,
 )
 
 __all__ = [
@@ -17,9 +20,12 @@ __all__ = [
     "apply_swiglu",
     "current_backend",
     "fast_weight_gradients",
+    "last_weight_gradient",
     "linear_apply",
     "linear_prefix_states",
     "linear_state",
     "orthogonalize",
+    "orthogonalize_together",
+    "swiglu_features",
     "use_backend",
 ]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from kernels.launch import interpreting
 
 Backend = Literal["auto", "reference", "triton"]
 
@@ -28,6 +35,58 @@ def use_backend(backend: Backend) -> Iterator[None]:
         yield
     finally:
         _chosen = before
+
+
+def runs_lean() -> bool:
+    """Whether plain operators may write over their own intermediate results: backend "auto", no gradients recorded."""
+    return current_backend() == "auto" and not torch.is_grad_enabled()
+
+
+def triton_runs(dtype: torch.dtype, *tensors: Tensor) -> bool:
+    """Whether the chosen backend runs Triton on these tensors, with matrix products in `dtype`.
+
+    Raises RuntimeError with the reason if "triton" was chosen and cannot run.
+    """
+    backend = current_backend()
+    if backend == "reference":
+        return False
+    if backend == "auto" and not all(x.is_cuda for x in tensors):
+        return False
+    obstacle = _obstacle(dtype, interpreting(), all(x.is_cuda for x in tensors))
+    if obstacle and backend == "triton":
+        raise RuntimeError(f"the triton backend cannot run here: {obstacle}; set NVS_KERNELS to auto or reference")
+    if obstacle is None and not interpreted:
+        obstacle = _self_test(dtype, str(tensors[0].device))
+    return obstacle is None
+
+
+@torch.compiler.assume_constant_result
+def _obstacle(dtype: torch.dtype, interpreted: bool, on_gpu: bool) -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if interpreted:
+        # The interpreter's arithmetic in 16 bits is wrong.
+        return None if dtype == torch.float32 else f"Triton's interpreter is right in float32 only, got {dtype}"
+    if not on_gpu:
+        return "the tensors are not on a GPU and Triton's interpreter is off (TRITON_INTERPRET=1)"
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"it computes in float32, bfloat16 or float16, got {dtype}"
+    needed = (8, 0) if dtype == torch.bfloat16 else (7, 0)
+    if not torch.version.hip and torch.cuda.get_device_capability() < needed:
+        return f"{dtype} needs a GPU of compute capability {needed[0]}.{needed[1]} or newer"
+    return None
+
+
+@torch.compiler.assume_constant_result
+def _self_test(dtype: torch.dtype, device: str) -> str | None:
+    from kernels.selftest import failure
+
+    reason = failure(dtype, device)
+    if reason and current_backend() == "triton":
+        raise RuntimeError(f"the triton backend cannot run here: {reason}; set NVS_KERNELS to auto or reference")
+    if reason:
+        warnings.warn(f"Triton is not used for {dtype} on {device}: {reason}; plain PyTorch runs", stacklevel=2)
+    return reason
 
 
 def _check(name: str) -> Backend:

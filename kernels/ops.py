@@ -1,19 +1,23 @@
-"""The public operators: shapes are checked here, then the chosen backend runs.
+"""The public operators: shapes, devices and dtypes are checked here, then the chosen backend runs.
 
-The formulas stand in `reference.py`. `auto` and `reference` run that plain PyTorch code, on any device; this version
-has no Triton operators yet, so `triton` raises instead of falling back silently.
+The formulas stand in `reference.py`, plain PyTorch that runs on any device. `auto` runs Triton for float32, bfloat16
+and float16 tensors on a GPU, else the reference, in its lean form if no gradients are recorded; `triton` runs Triton
+or raises. The files with Triton code are imported when they are first needed. Under autocast the operands of matrix
+products are cast to its dtype.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kernels import prefix, reference
-from kernels.backend import current_backend
+from kernels import lean, prefix, reference
+from kernels.backend import runs_lean, triton_runs
+from kernels.checks import check_alike, check_shape, operand_dtype
 
 
 def apply_swiglu(
@@ -21,9 +25,30 @@ def apply_swiglu(
 ) -> Float[Tensor, "b n d"]:
     """Read SwiGLU fast weights: (silu(x w0) * (x w2)) w1."""
     _check_fast_weights(w0, w1, w2)
-    _check("x", x, (w0.shape[0], None, w0.shape[1]))
-    _require_reference()
-    return reference.apply_swiglu(w0, w1, w2, x)
+    check_shape("x", x, (w0.shape[0], None, w0.shape[1]))
+    check_alike(w0=w0, w1=w1, w2=w2, x=x)
+    dtype = operand_dtype(x)
+    if triton_runs(dtype, w0, w1, w2, x):
+        from kernels import triton_swiglu
+
+        return triton_swiglu.apply_swiglu(w0.to(dtype), w1.to(dtype), w2.to(dtype), x.to(dtype))
+    return (lean if runs_lean() else reference).apply_swiglu(w0, w1, w2, x)
+
+
+def swiglu_features(
+    w0: Float[Tensor, "b d f"], w2: Float[Tensor, "b d f"], x: Float[Tensor, "b n d"]
+) -> Float[Tensor, "b n f"]:
+    """Hidden features of SwiGLU fast weights, silu(x w0) * (x w2): the kernel of its linear-attention form."""
+    check_shape("w0", w0, (None, None, None))
+    check_shape("w2", w2, tuple(w0.shape))
+    check_shape("x", x, (w0.shape[0], None, w0.shape[1]))
+    check_alike(w0=w0, w2=w2, x=x)
+    dtype = operand_dtype(x)
+    if triton_runs(dtype, w0, w2, x):
+        from kernels import triton_swiglu
+
+        return triton_swiglu.swiglu_features(w0.to(dtype), w2.to(dtype), x.to(dtype))
+    return reference.swiglu_features(w0, w2, x)
 
 
 def fast_weight_gradients(
@@ -36,14 +61,36 @@ def fast_weight_gradients(
     lr1: Float[Tensor, "b n 1"],
     lr2: Float[Tensor, "b n 1"],
 ) -> tuple[Float[Tensor, "b d f"], Float[Tensor, "b f d"], Float[Tensor, "b d f"]]:
-    """Ascent direction of sum_n lr_n <f(k_n), v_n> for w0, w1 and w2; gradients of token slices add up exactly."""
+    """Ascent direction of sum_n lr_n <f(k_n), v_n> for w0, w1 and w2, in their dtype.
+
+    Gradients of token slices add up to that of all tokens. If w1 alone is wanted, use `last_weight_gradient`.
+    """
     _check_fast_weights(w0, w1, w2)
-    _check("k", k, (w0.shape[0], None, w0.shape[1]))
-    _check("v", v, tuple(k.shape))
+    check_shape("k", k, (w0.shape[0], None, w0.shape[1]))
+    check_shape("v", v, tuple(k.shape))
     for name, lr in (("lr0", lr0), ("lr1", lr1), ("lr2", lr2)):
-        _check(name, lr, (k.shape[0], k.shape[1], 1))
-    _require_reference()
-    return reference.fast_weight_gradients(w0, w1, w2, k, v, lr0, lr1, lr2)
+        check_shape(name, lr, (k.shape[0], k.shape[1], 1))
+    check_alike(w0=w0, w1=w1, w2=w2, k=k, v=v)
+    dtype = operand_dtype(k)
+    if triton_runs(dtype, w0, w1, w2, k, v, lr0, lr1, lr2):
+        from kernels import triton_fast_weights
+
+        operands = (x.to(dtype) for x in (w0, w1, w2, k, v))
+        return triton_fast_weights.fast_weight_gradients(*operands, lr0, lr1, lr2, w0.dtype)
+    plain = lean if runs_lean() else reference
+    g0, g1, g2 = plain.fast_weight_gradients(w0, w1, w2, k, v, lr0, lr1, lr2)
+    return g0.to(w0.dtype), g1.to(w1.dtype), g2.to(w2.dtype)
+
+
+def last_weight_gradient(
+    w0: Float[Tensor, "b d f"],
+    w2: Float[Tensor, "b d f"],
+    k: Float[Tensor, "b n d"],
+    v: Float[Tensor, "b n d"],
+    lr1: Float[Tensor, "b n 1"],
+) -> Float[Tensor, "b f d"]:
+    """The gradient for w1 of `fast_weight_gradients` alone: it does not depend on w1 (variants that update only w1)."""
+    return linear_state(swiglu_features(w0, w2, k), v, lr1)
 
 
 def orthogonalize(
@@ -57,40 +104,76 @@ def orthogonalize(
 
     Form "gram" computes the same polynomial on the small Gram matrix: fewer products when one side is longer.
     """
-    _check("g", g, (None, None, None))
+    check_shape("g", g, (None, None, None))
     if steps < 0:
         raise ValueError(f"steps must be 0 or more, got {steps}")
-    _check_choice("coefficients", coefficients, reference.Coefficients)
-    _check_choice("form", form, reference.Form)
-    _require_reference()
+    for name, value, known in (("coefficients", coefficients, reference.Coefficients), ("form", form, reference.Form)):
+        if value not in get_args(known):
+            raise ValueError(f"{name} is {value!r}, expected one of {', '.join(get_args(known))}")
+    if triton_runs(dtype, g):
+        from kernels import triton_orthogonalize
+
+        return triton_orthogonalize.orthogonalize(g, steps, dtype, coefficients, form)
+    if runs_lean():
+        return (lean.orthogonalize_gram if form == "gram" else lean.orthogonalize)(g, steps, dtype, coefficients)
     return reference.orthogonalize(g, steps, dtype, coefficients, form)
+
+
+def orthogonalize_together(
+    gradients: Sequence[Float[Tensor, "_ _ _"]],
+    steps: int = 5,
+    dtype: torch.dtype = torch.bfloat16,
+    coefficients: reference.Coefficients = "muon5",
+    form: reference.Form = "standard",
+) -> tuple[Float[Tensor, "_ _ _"], ...]:
+    """`orthogonalize` of batches of m x n and n x m matrices as one batch: a third of the launches for one layer."""
+    for i, g in enumerate(gradients):
+        check_shape(f"gradients[{i}]", g, (None, None, None))
+        if sorted(g.shape[1:]) != sorted(gradients[0].shape[1:]):
+            raise ValueError(
+                f"gradients[{i}] holds {g.shape[1]} x {g.shape[2]} matrices, expected the sides of gradients[0], "
+                f"{gradients[0].shape[1]} and {gradients[0].shape[2]}"
+            )
+    tall = [g.shape[1] > g.shape[2] for g in gradients]
+    batch = torch.cat([g.transpose(1, 2) if t else g for g, t in zip(gradients, tall, strict=True)])
+    parts = orthogonalize(batch, steps, dtype, coefficients, form).split([g.shape[0] for g in gradients])
+    return tuple(p.transpose(1, 2) if t else p for p, t in zip(parts, tall, strict=True))
 
 
 def add_and_restore_norm(w: Float[Tensor, "b m n"], g: Float[Tensor, "b m n"]) -> Float[Tensor, "b m n"]:
     """Add g to w, then bring every column (over dim 1) back to the norm that it has in w."""
-    _check("w", w, (None, None, None))
-    _check("g", g, tuple(w.shape))
-    _require_reference()
-    return reference.add_and_restore_norm(w, g)
+    check_shape("w", w, (None, None, None))
+    check_shape("g", g, tuple(w.shape))
+    wider = w.dtype if w.dtype.itemsize >= g.dtype.itemsize else g.dtype
+    if triton_runs(wider, w, g):
+        from kernels import triton_norm
+
+        return triton_norm.add_and_restore_norm(w, g)
+    return (lean if runs_lean() else reference).add_and_restore_norm(w, g)
 
 
 def linear_state(
     k: Float[Tensor, "b n d"], v: Float[Tensor, "b n e"], lr: Float[Tensor, "b n 1"] | None = None
 ) -> Float[Tensor, "b d e"]:
-    """State of linear attention, sum_n lr_n k_n^T v_n; without `lr` every rate is 1."""
-    _check("k", k, (None, None, None))
-    _check("v", v, (k.shape[0], k.shape[1], None))
+    """State of linear attention, sum_n lr_n k_n^T v_n, in the dtype of k; without `lr` every rate is 1."""
+    check_shape("k", k, (None, None, None))
+    check_shape("v", v, (k.shape[0], k.shape[1], None))
     if lr is not None:
-        _check("lr", lr, (k.shape[0], k.shape[1], 1))
-    _require_reference()
-    return reference.linear_state(k, v, lr)
+        check_shape("lr", lr, (k.shape[0], k.shape[1], 1))
+    check_alike(k=k, v=v)
+    dtype = operand_dtype(k)
+    if triton_runs(dtype, k, v):
+        from kernels import triton_linear
+
+        return triton_linear.linear_state(k.to(dtype), v.to(dtype), lr, k.dtype)
+    return reference.linear_state(k, v, lr).to(k.dtype)
 
 
 def linear_apply(s: Float[Tensor, "b d e"], q: Float[Tensor, "b n d"]) -> Float[Tensor, "b n e"]:
-    """Read a linear-attention state: q s."""
-    _check("s", s, (None, None, None))
-    _check("q", q, (s.shape[0], None, s.shape[1]))
-    _require_reference()
+    """Read a linear-attention state: q s, on every backend the matrix product of PyTorch (nothing to fuse with it)."""
+    check_shape("s", s, (None, None, None))
+    check_shape("q", q, (s.shape[0], None, s.shape[1]))
+    check_alike(s=s, q=q)
     return reference.linear_apply(s, q)
 
 
@@ -107,19 +190,20 @@ def linear_prefix_states(
 
     Chunk t adds m_t = G_t + momentum_t m_(t-1), where G_t is its `linear_state`; `steps` > 0 orthogonalises every m_t.
     """
-    _check("k", k, (None, None, None))
+    check_shape("k", k, (None, None, None))
     if chunk < 1:
         raise ValueError(f"chunk must be 1 or more tokens, got {chunk}")
     count = -(-k.shape[1] // chunk)
     if momentum is not None:
-        _check("momentum", momentum, (k.shape[0], count))
-    _check("v", v, (k.shape[0], k.shape[1], None))
+        check_shape("momentum", momentum, (k.shape[0], count))
+    check_shape("v", v, (k.shape[0], k.shape[1], None))
     if lr is not None:
-        _check("lr", lr, (k.shape[0], k.shape[1], 1))
+        check_shape("lr", lr, (k.shape[0], k.shape[1], 1))
     if count == 0:
         return k.new_zeros(k.shape[0], 0, k.shape[2], v.shape[2])
-    pieces = [None if x is None else prefix.split_chunks(x, chunk).flatten(0, 1) for x in (k, v, lr)]
-    added = linear_state(*pieces).unflatten(0, (-1, count))
+    rates = None if lr is None else prefix.split_chunks(lr, chunk).flatten(0, 1)
+    keys, values = (prefix.split_chunks(x, chunk).flatten(0, 1) for x in (k, v))
+    added = linear_state(keys, values, rates).unflatten(0, (-1, count))
     if momentum is not None:
         added = prefix.mix(added, momentum)
     if steps:
@@ -128,23 +212,7 @@ def linear_prefix_states(
 
 
 def _check_fast_weights(w0: Tensor, w1: Tensor, w2: Tensor) -> None:
-    _check("w0", w0, (None, None, None))
+    check_shape("w0", w0, (None, None, None))
     b, d, f = w0.shape
-    _check("w1", w1, (b, f, d))
-    _check("w2", w2, (b, d, f))
-
-
-def _check(name: str, x: Tensor, expected: tuple[int | None, ...]) -> None:
-    if x.dim() != len(expected) or any(e is not None and e != s for s, e in zip(x.shape, expected, strict=True)):
-        wanted = ", ".join("any" if e is None else str(e) for e in expected)
-        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected ({wanted})")
-
-
-def _check_choice(name: str, value: str, choices: object) -> None:
-    if value not in get_args(choices):
-        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(get_args(choices))}")
-
-
-def _require_reference() -> None:
-    if current_backend() == "triton":
-        raise RuntimeError("this version has no Triton operators yet; set NVS_KERNELS to auto or reference")
+    check_shape("w1", w1, (b, f, d))
+    check_shape("w2", w2, (b, d, f))

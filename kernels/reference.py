@@ -39,6 +39,13 @@ def apply_swiglu(
     return (F.silu(x @ w0) * (x @ w2)) @ w1
 
 
+def swiglu_features(
+    w0: Float[Tensor, "b d f"], w2: Float[Tensor, "b d f"], x: Float[Tensor, "b n d"]
+) -> Float[Tensor, "b n f"]:
+    """Hidden features of SwiGLU fast weights: silu(x w0) * (x w2)."""
+    return F.silu(x @ w0) * (x @ w2)
+
+
 def fast_weight_gradients(
     w0: Float[Tensor, "b d f"],
     w1: Float[Tensor, "b f d"],

@@ -63,3 +63,16 @@ def test_unknown_choices_are_named():
         kernels.orthogonalize(g, coefficients="muon6")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="form is 'fast', expected one of standard, gram"):
         kernels.orthogonalize(g, form="fast")  # pyright: ignore[reportArgumentType]
+
+
+def test_several_gradients_as_one_batch():
+    generator = torch.Generator().manual_seed(7)
+    shapes = ((2, 6, 10), (2, 10, 6), (1, 6, 10))
+    gradients = [torch.randn(s, dtype=torch.float64, generator=generator) for s in shapes]
+    together = kernels.orthogonalize_together(gradients, 5, torch.float64, form="gram")
+    for g, ours in zip(gradients, together, strict=True):
+        torch.testing.assert_close(ours, kernels.orthogonalize(g, 5, torch.float64), rtol=1e-9, atol=1e-9)
+    with pytest.raises(
+        ValueError, match=r"gradients\[1\] holds 3 x 4 matrices, expected the sides of gradients\[0\], 6 and"
+    ):
+        kernels.orthogonalize_together([gradients[0], torch.zeros(1, 3, 4)])

@@ -116,11 +116,65 @@ def test_wrong_shapes_are_named(change, message):
         kernels.fast_weight_gradients(**x)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": torch.zeros(2, 11, 5)}, r"k has dtype torch.float32, expected torch.float64 as w0 \(or use autocast\)"),
+        ({"v": torch.zeros(2, 11, 5, dtype=torch.int64)}, "v has dtype torch.int64, expected a floating-point dtype"),
+        ({"w2": torch.zeros(2, 5, 7, device="meta")}, "w2 is on meta, expected cpu as w0"),
+    ],
+)
+def test_wrong_dtypes_and_devices_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        kernels.fast_weight_gradients(**(swiglu_inputs() | change))
+
+
+def test_the_last_gradient_alone_is_that_of_all_three():
+    x = swiglu_inputs()
+    alone = kernels.last_weight_gradient(*(x[name] for name in ("w0", "w2", "k", "v", "lr1")))
+    torch.testing.assert_close(alone, kernels.fast_weight_gradients(**x)[1], rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_keep_the_precision_of_the_weights_under_autocast():
+    x = swiglu_inputs(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert {g.dtype for g in kernels.fast_weight_gradients(**x)} == {torch.float32}
+        assert kernels.linear_state(x["k"], x["v"]).dtype == torch.float32
+
+
 def test_backend_switch(monkeypatch):
     x = torch.zeros(1, 2, 2)
-    with kernels.use_backend("triton"), pytest.raises(RuntimeError, match="no Triton operators"):
-        kernels.linear_apply(x, x)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with (
+        kernels.use_backend("triton"),
+        pytest.raises(RuntimeError, match="cannot run here: the tensors are not on a GPU"),
+    ):
+        kernels.linear_state(x, x)
     assert kernels.current_backend() == "auto"
     monkeypatch.setenv("NVS_KERNELS", "cuda")
     with pytest.raises(ValueError, match="unknown kernel backend 'cuda'"):
         kernels.current_backend()
+
+
+def test_the_interpreter_counts_in_float32_only(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with (
+        kernels.use_backend("triton"),
+        pytest.raises(RuntimeError, match=r"right in float32 only, got torch\.bfloat16"),
+    ):
+        kernels.orthogonalize(torch.zeros(1, 2, 2), dtype=torch.bfloat16)
+
+
+def test_operators_compile_without_a_graph_break():
+    x = swiglu_inputs(dtype=torch.float32)
+
+    def step(w0, w1, w2, k, v, lr0, lr1, lr2):
+        gradients = kernels.fast_weight_gradients(w0, w1, w2, k, v, lr0, lr1, lr2)
+        weights = [
+            kernels.add_and_restore_norm(w, kernels.orthogonalize(g, 2, torch.float32))
+            for w, g in zip((w0, w1, w2), gradients, strict=True)
+        ]
+        return kernels.apply_swiglu(*weights, k) + kernels.linear_apply(kernels.linear_state(k, v), k)
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(**x), step(**x), rtol=1e-5, atol=1e-5)
