@@ -11,17 +11,22 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import NamedTuple
 
 from apps import __version__
 
 
 class Command(NamedTuple):
-    """Where a command lives and what it is for, in one line."""
+    """Where a command lives and what it is for, in one line.
+
+    With `by_input` the function is one that returns the function to run, for the words of the command line.
+    """
 
     module: str
     function: str
     purpose: str
+    by_input: bool = False
 
 
 COMMANDS = {
@@ -30,7 +35,7 @@ COMMANDS = {
     "eval": Command("apps.eval", "eval_", "PSNR, SSIM and LPIPS of a model on captures"),
     "encode": Command("apps.encode", "encode", "turn the photos of a capture into a scene state"),
     "render": Command("apps.render", "render", "novel views of a capture or a scene state, as video, gif or pictures"),
-    "prepare": Command("apps.prepare", "prepare", "render meshes as captures with known cameras"),
+    "prepare": Command("apps.prepare", "function_for", "make a capture of photos, a video or meshes", by_input=True),
     "inspect": Command("apps.inspect", "inspect", "tell what a capture, a checkpoint or a scene state is"),
     "convert": Command("apps.convert", "convert", "write a capture or a checkpoint in another format"),
     "bench": Command("apps.bench", "bench", "time encoding and rendering on this machine"),
@@ -84,6 +89,13 @@ def explain(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {text} (run again with --debug to see where)"
 
 
+def function_of(name: str, words: list[str]) -> Callable[..., None]:
+    """The function that runs command `name` on these words."""
+    command = COMMANDS[name]
+    function = getattr(importlib.import_module(command.module), command.function)
+    return function(words) if command.by_input else function
+
+
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview(), file=sys.stdout if words else sys.stderr)
@@ -97,8 +109,7 @@ def _dispatch(words: list[str]) -> int:
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
         print(f"nvs: there is no command {name}; {hint}", file=sys.stderr)
         return 2
-    command = COMMANDS[name]
-    function = getattr(importlib.import_module(command.module), command.function)
+    function = function_of(name, rest)
     from apps.arguments import run_command
 
     try:

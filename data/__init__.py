@@ -3,20 +3,26 @@
 from data.bundled import bundled_scenes
 from data.cameras import Cameras, join_cameras
 from data.errors import UserError
-from data.files import write_atomic
+from data.files import PHOTO_SUFFIXES, write_atomic
 from data.frames import Frame
 from data.images import PhotoCache
-from data.meshes.loading import find_meshes, load_mesh
+from data.meshes.loading import MESH_SUFFIXES, find_meshes, load_mesh
 from data.meshes.rendering import require_open3d
 from data.meshes.scenes import MeshSceneConfig, remove_partial_scene, write_mesh_scene
 from data.normalization import Normalization
 from data.normalization import fit as fit_normalization
+from data.parsers import list_scenes
 from data.photos.scene import PhotoSceneConfig, write_photo_scene
+from data.photos.video import VIDEO_SUFFIXES
 from data.sampling import draw_count, draw_views, spread
 from data.scene import Scene, open_scene
 from data.views import Views, join_views, stack_views
+from data.writers import SceneFormat, write_scene
 
 __all__ = [
+    "MESH_SUFFIXES",
+    "PHOTO_SUFFIXES",
+    "VIDEO_SUFFIXES",
     "Cameras",
     "Frame",
     "MeshSceneConfig",
@@ -24,6 +30,7 @@ __all__ = [
     "PhotoCache",
     "PhotoSceneConfig",
     "Scene",
+    "SceneFormat",
     "UserError",
     "Views",
     "bundled_scenes",
@@ -33,6 +40,7 @@ __all__ = [
     "fit_normalization",
     "join_cameras",
     "join_views",
+    "list_scenes",
     "load_mesh",
     "open_scene",
     "remove_partial_scene",
@@ -42,4 +50,5 @@ __all__ = [
     "write_atomic",
     "write_mesh_scene",
     "write_photo_scene",
+    "write_scene",
 ]

@@ -17,6 +17,7 @@ from data.meshes.mesh import Mesh, cross_products
 
 Up = Literal["auto", "y", "z"]
 READERS = {".glb": gltf.read, ".gltf": gltf.read, ".obj": obj.read, ".ply": ply.read}
+MESH_SUFFIXES = tuple(READERS)
 Y_UP = (".glb", ".gltf", ".obj")
 BROKEN = (
     ValueError,

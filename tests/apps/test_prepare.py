@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from apps.cli import main
-from apps.prepare import prepare
+from apps.prepare_meshes import prepare_meshes
 from data import MeshSceneConfig, open_scene
 from data.meshes import rendering
 
@@ -166,9 +166,8 @@ def test_alpha_and_background_are_clean(mesh, tmp_path):
     ("words", "told"),
     [
         (["gone.obj", "-o", "x"], "no mesh file"),
-        (["photo.jpg", "-o", "x"], "not a mesh format"),
         (["pyramid.obj"], "-o"),
-        (["empty", "-o", "x"], "no mesh files"),
+        (["empty", "-o", "x"], "holds no photos"),
         (["broken.glb", "-o", "x"], "cannot be read as a mesh"),
         (["points.obj", "-o", "x"], "no triangles"),
         (["pyramid.obj", "-o", "pyramid.obj"], "is a file"),
@@ -202,7 +201,7 @@ def test_wrong_usage_is_exit_code_two(mesh, tmp_path):
 
 
 def test_defaults_of_the_command_are_those_of_the_config():
-    parameters = inspect.signature(prepare).parameters
+    parameters = inspect.signature(prepare_meshes).parameters
     for field in dataclasses.fields(MeshSceneConfig):
         assert parameters[field.name].default == field.default, field.name
 

@@ -1,0 +1,71 @@
+"""`nvs prepare` on photos or a video: structure from motion, told as it goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+
+def prepare_photos(
+    inputs: list[str],
+    output: Path | None = None,
+    max_size: int = 1024,
+    frames: int = 50,
+    matching: Literal["auto", "exhaustive", "sequential"] = "auto",
+    overwrite: bool = False,
+) -> None:
+    """Find the cameras of photos or of a video by structure from motion, and write pictures and cameras as a scene.
+
+    Photos of one camera and zoom share one lens. Pictures come out straightened, with cameras as transforms.json and
+    as a COLMAP model, and report.json tells which photos found no place and why. An interrupted run goes on when it is
+    repeated. Needs the package pycolmap (pip install "nvs[sfm]").
+
+      nvs prepare photos/ -o scene/
+      nvs prepare walk.mp4 -o scene/ --frames 80 --max-size 1600
+
+    Args:
+        inputs: a folder with photos, photos, or one video
+        output: folder for the scene, which appears when it is complete
+        max_size: longest side of the pictures in pixels; smaller photos keep their size
+        frames: how many frames to take of a video: sharp ones, spread over what it shows
+        matching: which photos to compare: all pairs, neighbours in the order of their names, or, by itself, all pairs
+            below 60 photos and otherwise neighbours and look-alikes
+        overwrite: replace a scene that this command made in another way before
+    """
+    from data import PhotoSceneConfig, UserError, write_photo_scene
+
+    if output is None:
+        raise UserError("Say where the scene goes with -o FOLDER.")
+    config = PhotoSceneConfig(max_size=max_size, frames=frames, matching=matching)
+    output = Path(os.path.abspath(output))
+    try:
+        with progress_bars() as on_step:
+            report = write_photo_scene([Path(name).expanduser() for name in inputs], output, config, overwrite, on_step)
+    except KeyboardInterrupt:
+        print("What is done is kept: the same command goes on from there.", file=sys.stderr)
+        raise
+    for line in report.lines():
+        print(line)
+    print(f"scene: {output}")
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """One bar per kind of work with the time left, and the function that moves them."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("left"), console=Console(stderr=True), transient=True) as bars:
+        tasks = {}
+
+        def on_step(doing: str, done: int, total: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bars.add_task(doing, total=total)
+            bars.update(tasks[doing], completed=done, total=total)
+
+        yield on_step

@@ -1,0 +1,1 @@
+"""Photos or a video without cameras -> a capture with cameras, by structure from motion (pycolmap)."""
