@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 MODEL_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth")
 DEFAULT_CHECKPOINT = "demo"
 SHOWN_FRAMES = 8
+LENS_NUMBERS = {
+    "opencv": "k1 k2 p1 p2 k3 k4 k5 k6",
+    "fisheye": "k1 k2 k3 k4",
+    "thin_prism_fisheye": "k1 k2 p1 p2 k3 k4 sx1 sy1",
+    "fov": "omega",
+}
 
 
 def inspect(
@@ -224,7 +230,7 @@ def _count(values: Iterable[str]) -> str:
 def _lens(model: str, parameters: tuple[float, ...]) -> str:
     if model == "none" or (model == "opencv" and not any(parameters)):
         return "pinhole"
-    names = ("k1", "k2", "k3", "k4") if model == "fisheye" else ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")
+    names = LENS_NUMBERS[model].split()
     numbers = " ".join(f"{name}={p:.4g}" for name, p in zip(names, parameters, strict=False) if p)
     return f"{model} {numbers} (undistorted when loaded)"
 

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from data.batches import Batch, BatchMaker, DataConfig, TrainingScene
 from data.errors import UserError
 from data.images import PhotoCache
+from data.parsers import list_scenes
 from data.sampling import spread
 from data.scene import Scene, open_scene
 from data.views import Views
@@ -159,7 +160,7 @@ class BatchStream(IterableDataset):
 
 
 def find_scenes(entry: str) -> list[Path]:
-    """The captures that an entry of a configuration stands for: a path, a pattern, or a .txt list of paths."""
+    """The captures that an entry of a configuration stands for: a path (also of several), a pattern, or a .txt list."""
     path = Path(entry).expanduser()
     if path.suffix == ".txt":
         try:
@@ -171,6 +172,7 @@ def find_scenes(entry: str) -> list[Path]:
         found = sorted(Path(p) for p in glob.glob(str(path), recursive=True))
     else:
         found = [path]
+    found = [scene for path in found for scene in list_scenes(path)]
     if not found:
         raise UserError(f"No capture matches {entry}. Check the path or the pattern.")
     return found

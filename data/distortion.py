@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -20,9 +21,11 @@ class Distortion:
 
     "opencv": k1 k2 p1 p2 k3 k4 k5 k6, where k4..k6 divide (OpenCV's rational model; the tail may be left out).
     "fisheye": k1 k2 k3 k4 of OpenCV's fisheye model, which bends rays even when all four are zero.
+    "thin_prism_fisheye": k1 k2 p1 p2 k3 k4 sx1 sy1 of COLMAP's model, all of them applied to the fisheye's plane.
+    "fov": omega in radians (Devernay and Faugeras, "Straight lines have to be straight", 2001).
     """
 
-    model: Literal["none", "opencv", "fisheye"] = "none"
+    model: Literal["none", "opencv", "fisheye", "thin_prism_fisheye", "fov"] = "none"
     parameters: tuple[float, ...] = ()
 
     @property
@@ -43,6 +46,12 @@ def distort(points: Float[Tensor, "n 2"], distortion: Distortion) -> Float[Tenso
 
         parameters = points.new_tensor([1.0, 1.0, 0.0, 0.0, *_padded(distortion.parameters, 4)])
         return distort_points_kannala_brandt(points, parameters.expand(len(points), 8))
+    if distortion.model == "thin_prism_fisheye":
+        return _distort_thin_prism_fisheye(points, distortion.parameters)
+    if distortion.model == "fov":
+        (omega,) = distortion.parameters
+        radius = points.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        return points * torch.atan(2 * math.tan(omega / 2) * radius) / (omega * radius)
     from kornia.geometry.calibration import distort_points
 
     parameters = points.new_tensor(_padded(distortion.parameters, 8))
@@ -89,6 +98,19 @@ def undistort(
     grid = (at * 2 / at.new_tensor([w, h]) - 1).to(image).reshape(1, h, w, 2)
     straight = F.grid_sample(image[None], grid, mode="bicubic", padding_mode="border", align_corners=False)
     return straight[0].clamp(0, 1)
+
+
+def _distort_thin_prism_fisheye(points: Float[Tensor, "n 2"], parameters: tuple[float, ...]) -> Float[Tensor, "n 2"]:
+    """COLMAP's THIN_PRISM_FISHEYE: radial, tangential and prism terms on points whose radius is their ray's angle."""
+    k1, k2, p1, p2, k3, k4, s1, s2 = parameters
+    radius = points.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+    points = points * torch.atan(radius) / radius
+    u, v = points.unbind(-1)
+    r2 = u * u + v * v
+    radial = 1 + r2 * (k1 + r2 * (k2 + r2 * (k3 + r2 * k4)))
+    x = u * radial + 2 * p1 * u * v + p2 * (r2 + 2 * u * u) + s1 * r2
+    y = v * radial + 2 * p2 * u * v + p1 * (r2 + 2 * v * v) + s2 * r2
+    return torch.stack([x, y], -1)
 
 
 def _border(intrinsics: tuple[float, float, float, float], image_size: tuple[int, int]) -> Float[Tensor, "n 2"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, tan
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +36,16 @@ class Numbers:
     # photo is a copy of that size divided by a whole number.
     declared_for_all: bool = False
     distortion: Distortion = PINHOLE
+    normalized: bool = False  # fx and cx are parts of the photo's width, fy and cy of its height, whatever these are
+
+    def for_size(self, image_size: tuple[int, int]) -> Numbers:
+        """The same in pixels of a photo of `image_size` (h, w), if they are parts of it."""
+        if not self.normalized:
+            return self
+        h, w = image_size
+        sides = {"fx": w, "fy": h, "cx": w, "cy": h}
+        pixels = {name: None if (v := getattr(self, name)) is None else v * side for name, side in sides.items()}
+        return replace(self, **pixels, normalized=False)
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ def make_frame(listing: Listing, header: PhotoHeader) -> Checked:
     declared = _declared(listing, header)
     orientation, notes = choose_orientation(header, declared)
     h, w = header.turned_size if orientation in TURNED else header.size
-    intrinsics = resolve_intrinsics(listing.numbers, declared or (h, w), (h, w))
+    intrinsics = resolve_intrinsics(listing.numbers.for_size((h, w)), declared or (h, w), (h, w))
     warnings = []
     if declared and not _same_shape(declared, (h, w), tolerance=0.05):
         warnings.append(f"declared as {declared[1]}x{declared[0]} but the photo is {w}x{h} (width x height)")

@@ -16,7 +16,7 @@ FOCUS_DISTANCE = 2.7
 MEAN_POSE_EXTENT = 1 / 1.35
 # An extent below this part of the coordinates is rounding noise: enlarging it to the usual size would be harmful.
 NO_EXTENT = 1e-6
-# Axes that spread less than this (mean squared sine, about 2 degrees) do not tell where they meet.
+# Axes that spread less than this (mean squared sine, about 2 degrees to either side) do not tell where they meet.
 NO_PARALLAX = 1e-3
 
 
@@ -47,7 +47,8 @@ def transform_poses(similarity: Matrix4, c2w: Poses) -> Poses:
 def focus_point(c2w: Poses) -> tuple[Vector, bool]:
     """The point nearest to all optical axes (least squares), and whether the axes spread enough to tell it.
 
-    The point x minimises the sum of |(I - d d^T)(x - p)|^2 over cameras at p looking along d.
+    The point x minimises the sum of |(I - d d^T)(x - p)|^2 over cameras at p looking along d; without enough spread it
+    is the middle of the cameras.
     """
     positions, forward = c2w[:, :3, 3], c2w[:, :3, 2]
     center = positions.mean(0)
@@ -73,8 +74,8 @@ def _focus(c2w: Poses) -> Matrix4:
     positions, mean_forward = c2w[:, :3, 3], c2w[:, :3, 2].mean(0)
     point, is_known = focus_point(c2w)
     looks_one_way = np.linalg.norm(mean_forward) > 0.5
-    if not is_known or (looks_one_way and part_meeting_behind(c2w) > 0.5):
-        # Nothing tells the distance: look at a point ahead, as far as the cameras' own spread suggests.
+    if looks_one_way and (not is_known or part_meeting_behind(c2w) > 0.5):
+        # Nothing tells the distance: take a point ahead, as far off as the cameras' own spread suggests.
         center = positions.mean(0)
         spread = np.linalg.norm(positions - center, axis=1).mean()
         ahead = 4 * spread if _has_extent(spread, positions) else FOCUS_DISTANCE

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -26,6 +28,16 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder `shared` beside the project")
     return folder
+
+
+@pytest.fixture(scope="session")
+def judge(shared: Path) -> ModuleType:
+    """A program that judges dumped cameras and pixels and shares no code with ours."""
+    spec = importlib.util.spec_from_file_location("judge_cameras", shared / "cases/_tools/judge_cameras.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -1,26 +1,53 @@
 """Readers of capture formats. A new format is a new file here, added to `FORMATS`.
 
 Each file has a `NAME` for people, a `LOOKS_LIKE` that says how the format is recognised, and two functions:
-`matches(path) -> bool` looks at names only, and `parse(path) -> Capture` lists photos and cameras in OpenCV axes
-without opening any photo. Which photos exist, are whole and have a sound camera is checked later, once for all formats.
+`matches(path) -> bool` looks at names (and at the first lines where names say too little), and `parse(path) -> Capture`
+lists photos and cameras in OpenCV axes without opening any photo. Formats that keep several scenes in one place also
+have `scenes(path)`, the paths of all of them; `parse` is then given one of these. Which photos exist, are whole and
+have a sound camera is checked later, once for all formats.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
 from data.errors import UserError
 from data.frames import Capture
-from data.parsers import blender, lact, lvsm, transforms
+from data.parsers import (
+    blender,
+    co3d,
+    colmap,
+    dl3dv,
+    lact,
+    llff,
+    lvsm,
+    realestate10k,
+    scene_lists,
+    torch_chunks,
+    transforms,
+)
 
 # Where a folder fits several formats, the first one is taken.
-FORMATS: tuple[ModuleType, ...] = (blender, transforms, lact, lvsm)
+FORMATS: tuple[ModuleType, ...] = (
+    blender,
+    transforms,
+    lact,
+    lvsm,
+    dl3dv,
+    co3d,
+    colmap,
+    llff,
+    realestate10k,
+    torch_chunks,
+    scene_lists,
+)
 
 
 def parse_capture(path: Path) -> tuple[str, Capture]:
     """Recognise a folder or file and list its photos; returns the format's name and the capture."""
-    if not path.exists():
+    if not os.path.exists(path) and not torch_chunks.matches(path):
         raise UserError(f"{path} does not exist. Give the folder of a capture.")
     fitting = [module for module in FORMATS if module.matches(path)]
     if not fitting:
@@ -30,8 +57,30 @@ def parse_capture(path: Path) -> tuple[str, Capture]:
         hint = f" Its folder {inside[0]} is one: give that." if inside else ""
         what = "an empty folder" if path.is_dir() and not entries else "not a capture of a known format"
         raise UserError(f"{path} is {what}.{hint} Known formats: {known}.")
+    places = _scenes(fitting[0], path)
+    if len(places) != 1:
+        some = ", ".join(_below(place, path) for place in places[:5]) + (", ..." if len(places) > 5 else "")
+        raise UserError(f"{path} ({fitting[0].NAME}) holds {len(places)} scenes ({some}). Give one of them.")
+    if places != [path]:
+        return parse_capture(places[0])
     capture = fitting[0].parse(path)
     if len(fitting) > 1:
         others = ", ".join(module.NAME for module in fitting[1:])
         capture.notes.append(f"read as {fitting[0].NAME}; the folder also holds {others}")
     return fitting[0].NAME, capture
+
+
+def list_scenes(path: str | os.PathLike[str]) -> list[Path]:
+    """The paths of all scenes that a path stands for: those of a list, of a folder of clips, or the path itself."""
+    path = Path(path).expanduser()
+    fitting = [module for module in FORMATS if module.matches(path)]
+    return _scenes(fitting[0], path) if fitting else [path]
+
+
+def _scenes(module: ModuleType, path: Path) -> list[Path]:
+    return module.scenes(path) if hasattr(module, "scenes") else [path]
+
+
+def _below(place: Path, path: Path) -> str:
+    root = path if path.is_dir() else path.parent
+    return place.relative_to(root).as_posix() if place.is_relative_to(root) else str(place)

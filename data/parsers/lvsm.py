@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
 from data.files import PhotoFinder
 from data.frames import BadFrame, Capture, Numbers
 from data.parsers.listing import list_frames, shorten_names
@@ -32,20 +31,16 @@ def matches(path: Path) -> bool:
         return path.parent.name == "metadata"
 
 
+def scenes(path: Path) -> list[Path]:
+    """The files of all scenes of a folder, or the file itself."""
+    return sorted((path / "metadata").glob("*.json")) if path.is_dir() else [path]
+
+
 def parse(path: Path) -> Capture:
     """List the frames of one scene file; photo paths start at the folder above `metadata`."""
-    file = _only_scene(path) if path.is_dir() else path
-    content = read_object(file)
-    root = file.parent.parent if file.parent.name == "metadata" else file.parent
+    content = read_object(path)
+    root = path.parent.parent if path.parent.name == "metadata" else path.parent
     return Capture(shorten_names(list_frames(content["frames"], PhotoFinder(root), "image_path", _read)))
-
-
-def _only_scene(folder: Path) -> Path:
-    files = sorted((folder / "metadata").glob("*.json"))
-    if len(files) > 1:
-        some = ", ".join(f.name for f in files[:5]) + (", ..." if len(files) > 5 else "")
-        raise UserError(f"{folder} holds {len(files)} scenes ({some}). Give one of the files in its metadata folder.")
-    return files[0]
 
 
 def _read(frame: Mapping[str, Any]) -> tuple[np.ndarray, Numbers]:

@@ -23,19 +23,16 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def number(sources: Sequence[Mapping[str, Any]], *keys: str) -> float | None:
-    """The first finite number under any of the keys, source by source; None if absent; raises BadFrame."""
-    for source in sources:
-        for key in keys:
-            value = source.get(key)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise BadFrame(f"{key} is not a number")
-            if not abs(value) < 1e12:
-                raise BadFrame(f"{key} is {'not a number' if value != value else 'too large'}")
-            return float(value)
-    return None
+def number(sources: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """The number under a key in the first source that has it; None if none has; raises BadFrame."""
+    value = next((source[key] for source in sources if source.get(key) is not None), None)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise BadFrame(f"{key} is not a number")
+    if abs(value) > 1e12:
+        raise BadFrame(f"{key} is too large")
+    return float(value)
 
 
 def image_size(source: Mapping[str, Any]) -> tuple[int, int] | None:

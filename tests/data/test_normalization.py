@@ -149,3 +149,19 @@ def test_a_forward_facing_row_is_seen_from_in_front(look_at):
     depth_of_origin = np.einsum("nj,nj->n", -scene[:, :3, 3], scene[:, :3, 2])
     assert (depth_of_origin > 0).all()
     np.testing.assert_allclose(scene[:, :3, 1], [[0, 0, -1]] * 5, atol=1e-9)
+
+
+def test_two_cameras_face_to_face_meet_in_the_middle(look_at):
+    pair = np.stack([look_at((5, 0, 1), (0, 0, 1)), look_at((-3, 0, 1), (0, 0, 1))])
+    scene = transform_poses(fit(pair, "focus"), pair)
+    np.testing.assert_allclose(scene[:, :3, 3], [[2.7, 0, 0], [-2.7, 0, 0]], atol=1e-9)
+
+
+@pytest.mark.parametrize("degrees", [15, 30, 90])
+def test_two_input_views_are_enough(look_at, degrees):
+    angles = np.radians([0, degrees])
+    pair = np.stack([look_at((3 * np.cos(a), 3 * np.sin(a), 1.0), (0, 0, 0)) for a in angles])
+    scene = transform_poses(fit(pair, "focus"), pair)
+    np.testing.assert_allclose(np.linalg.norm(scene[:, :3, 3], axis=1), 2.7)
+    np.testing.assert_allclose(scene[:, :3, 2], -scene[:, :3, 3] / 2.7, atol=1e-9)
+    np.testing.assert_allclose(scene[:, 2, 0], 0, atol=1e-9)

@@ -269,7 +269,7 @@ def test_several_lvsm_scenes_ask_for_one(shared, tmp_path):
     (tmp_path / "metadata").mkdir()
     for name in "ab":
         (tmp_path / "metadata" / f"{name}.json").write_text(source)
-    with pytest.raises(UserError, match=r"2 scenes \(a.json, b.json\)"):
+    with pytest.raises(UserError, match=r"2 scenes \(metadata/a.json, metadata/b.json\)"):
         open_scene(tmp_path)
     (tmp_path / "images").symlink_to(shared / "pack/formats/lvsm_json/images")
     assert len(open_scene(tmp_path / "metadata" / "a.json")) == 8
