@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
@@ -17,6 +17,12 @@ from kernels.launch import interpreting
 Backend = Literal["auto", "reference", "triton"]
 
 _chosen: Backend | None = None
+
+
+def _constant_when_compiled(function: Callable) -> Callable:
+    """What torch.compiler.assume_constant_result does, which imports the whole compiler to set this mark."""
+    function._dynamo_marked_constant = True
+    return function
 
 
 def current_backend() -> Backend:
@@ -60,7 +66,7 @@ def triton_runs(dtype: torch.dtype, *tensors: Tensor) -> bool:
     return obstacle is None
 
 
-@torch.compiler.assume_constant_result
+@_constant_when_compiled
 def _obstacle(dtype: torch.dtype, interpreted: bool, on_gpu: bool) -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
@@ -77,7 +83,7 @@ def _obstacle(dtype: torch.dtype, interpreted: bool, on_gpu: bool) -> str | None
     return None
 
 
-@torch.compiler.assume_constant_result
+@_constant_when_compiled
 def _self_test(dtype: torch.dtype, device: str) -> str | None:
     from kernels.selftest import failure
 
