@@ -27,8 +27,11 @@ def write_atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.touch(exist_ok=False)
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}). Choose another place.") from error
+    # Some writers make the file anew and private; it gets back the mode that an ordinary new file has.
+    mode = temporary.stat().st_mode
     try:
         yield temporary
+        temporary.chmod(mode)
         # Without this, a power cut after the move can leave a complete name on incomplete content.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())

@@ -64,11 +64,7 @@ class Block(nn.Module):
 
         With `slice_tokens` about that many tokens of each scene are worked on at a time (whole views in attention).
         """
-        tokens = x.shape[2]
-        views = x.shape[1] if slice_tokens is None else max(1, slice_tokens // tokens)
-        x = torch.cat(
-            [part + self.attention(self.attention_norm(part)) for part in x.split(max(views, 1), dim=1)], dim=1
-        )
+        x = self._mix(x, slice_tokens)
         normed = self.memory_norm(x).flatten(1, 2)
         return x, self.memory.update_state(state, normed, slice_tokens)
 
@@ -83,7 +79,12 @@ class Block(nn.Module):
             done.append(part + self.mlp(self.mlp_norm(part)))
         return torch.cat(done, dim=1).view_as(x)
 
-    def render(self, x: Float[Tensor, "b v t d"], state: State) -> Float[Tensor, "b v t d"]:
+    def render(
+        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None
+    ) -> Float[Tensor, "b v t d"]:
         """Process tokens of views to be rendered: mix within views, read the memory, apply the MLP."""
-        x = x + self.attention(self.attention_norm(x))
-        return self.read(x, state)
+        return self.read(self._mix(x, slice_tokens), state, slice_tokens)
+
+    def _mix(self, x: Tensor, slice_tokens: int | None) -> Tensor:
+        views = max(1, x.shape[1] if slice_tokens is None else slice_tokens // x.shape[2])
+        return torch.cat([part + self.attention(self.attention_norm(part)) for part in x.split(views, dim=1)], dim=1)

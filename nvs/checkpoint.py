@@ -34,7 +34,13 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LaCT:
     Raises UserError when the file is missing, damaged, holds code, or does not fit its configuration exactly.
     """
     config, weights, trained = read_checkpoint(path)
-    model = LaCT(config)
+    blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+    if config.layers > len(blocks):
+        told = f"{len(blocks)} blocks instead of {config.layers}"
+        raise UserError(f"{path} does not fit its own configuration ({told}); use an undamaged checkpoint")
+    # Without memory of its own, a model costs nothing to build, and a wrong size is found before it is allocated.
+    with torch.device("meta"):
+        model = LaCT(config)
     own = model.state_dict()
     missing = sorted(set(own) - set(weights))
     unexpected = sorted(set(weights) - set(own))
@@ -45,7 +51,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LaCT:
         raise UserError(
             f"{path} does not fit its own configuration ({told}, first {first}); use an undamaged checkpoint"
         )
-    model.load_state_dict(dict(weights))
+    model.load_state_dict(dict(weights), assign=True)
     model.trained = trained
     return model.to(device).eval().requires_grad_(False)
 
@@ -141,13 +147,15 @@ def _read_torch(file: Path) -> tuple[dict | None, dict[str, Tensor]]:
         raise UserError(
             f"{file} is damaged or holds Python code, which is never run; use a checkpoint that holds plain tensors"
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # damaged files make the unpickler raise many types
         raise UserError(
             f"{file} is not a readable checkpoint; it may be cut off, so copy or download it again"
         ) from error
     weights = content
     if isinstance(content, dict):
         weights = next((content[k] for k in ("state_dict", "model") if isinstance(content.get(k), dict)), content)
-    if not isinstance(weights, dict) or not all(isinstance(x, Tensor) for x in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(k, str) and isinstance(x, Tensor) for k, x in weights.items()
+    ):
         raise UserError(f"{file} holds no model weights; give a checkpoint of `nvs train` or a published LaCT one")
     return content.get("nvs") if isinstance(content, dict) else None, weights

@@ -52,8 +52,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         for name in ("dim", "layers", "patch_size", "attention_head_dim", "mlp_ratio", "frustum_frequencies"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model {name} must be 1 or more, got {getattr(self, name)}")
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"model {name} must be a whole number of 1 or more, got {getattr(self, name)}")
         if self.dim % self.attention_head_dim or self.dim % self.memory.head_dim:
             raise ValueError(
                 f"model dim {self.dim} must be a multiple of attention_head_dim {self.attention_head_dim} "
@@ -111,15 +111,18 @@ class LaCT(nn.Module):
         layers = self._absorb(views, state.with_batch().layers, slice_tokens)
         return state.joined(SceneState.of_views(layers, views, state.fingerprint))
 
-    def render(self, state: SceneState, cameras: Cameras) -> Float[Tensor, "*b v 3 h w"]:
+    def render(
+        self, state: SceneState, cameras: Cameras, slice_tokens: int | None = None
+    ) -> Float[Tensor, "*b v 3 h w"]:
         """Pictures (0..1) that the cameras see; their image size may differ from the input views'."""
+        _check_slice(slice_tokens)
         self._check_state(state)
         if state.batched != (cameras.c2w.dim() == 4):
             raise ValueError("state and cameras must both have a batch axis, or neither")
         cameras = cameras if state.batched else cameras.add_batch()
         x = self._embed(cameras, None)
         for block, memory in zip(self._blocks(), state.with_batch().layers, strict=True):
-            x = self._run(block.render, x, memory)
+            x = self._run(block.render, x, memory, slice_tokens)
         pixels = torch.sigmoid(self.decode(self.decode_norm(x)))
         images = unpatchify(pixels, cameras.image_size, self.config.patch_size)
         return images if state.batched else images[0]
@@ -132,6 +135,7 @@ class LaCT(nn.Module):
             block.render = torch.compile(block.render)
 
     def _absorb(self, views: Views, layers: tuple, slice_tokens: int | None) -> tuple:
+        _check_slice(slice_tokens)
         if views.num_views == 0:
             raise UserError("there is no input view to encode; give at least one photo")
         batched = views if views.images.dim() == 5 else views.add_batch()
@@ -173,9 +177,21 @@ class LaCT(nn.Module):
                 f"{own}); render it with the checkpoint that encoded it, or encode the photos again"
             )
 
+        for block, layer in zip(self._blocks(), state.with_batch().layers, strict=False):
+            fresh = block.memory.init_state(1)
+            # An axis that is 0 in a fresh state grows with the input.
+            fits = type(layer) is type(fresh) and all(
+                x.dim() == y.dim() and all(a == b or b == 0 for a, b in zip(x.shape[1:], y.shape[1:], strict=True))
+                for x, y in zip(layer, fresh, strict=True)
+            )
+            if not fits or len(state.layers) != len(self.blocks):
+                raise UserError(
+                    "this scene state is of a model of another make or size; render it with the checkpoint of its own"
+                )
+
     def _own_fingerprint(self) -> str:
         """Identity of config and weights; empty while training, where weights change at every step."""
-        if self.training:
+        if self.training and torch.is_grad_enabled():
             return ""
         key = tuple(
             (p.data_ptr(), p._version) if not p.is_inference() else (p.data_ptr(), 0) for p in self.parameters()
@@ -189,3 +205,8 @@ class LaCT(nn.Module):
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=residual if name.endswith((".out", ".down")) else 0.02)
+
+
+def _check_slice(slice_tokens: int | None) -> None:
+    if slice_tokens is not None and slice_tokens < 1:
+        raise UserError(f"a slice of {slice_tokens} tokens is not possible; give 1 or more, or none for all at once")

@@ -62,8 +62,9 @@ def convert_published(weights: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[
             converted[NAMES[name]] = weight
         elif match and match[2] == FUSED_QKV:
             query, key_value = weight.split([weight.shape[0] // 3, weight.shape[0] - weight.shape[0] // 3])
-            converted[f"blocks.{match[1]}.memory.query.weight"] = query
-            converted[f"blocks.{match[1]}.memory.key_value.weight"] = key_value
+            # Copies, because tensors that share memory cannot be saved again.
+            converted[f"blocks.{match[1]}.memory.query.weight"] = query.clone()
+            converted[f"blocks.{match[1]}.memory.key_value.weight"] = key_value.clone()
         elif match and match[2] in BLOCK_NAMES:
             converted[f"blocks.{match[1]}.{BLOCK_NAMES[match[2]]}"] = weight
         else:
@@ -85,7 +86,7 @@ def _config_of(weights: Mapping[str, Tensor]) -> ModelConfig:
             mlp_ratio=weights["blocks.0.mlp.up.weight"].shape[0] // dim,
             memory=LaCTConfig(head_dim=head_dim, expansion=hidden // head_dim),
         )
-    except (KeyError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, IndexError, ValueError, ZeroDivisionError) as error:
         raise UserError(f"the published checkpoint is incomplete ({error}); download it again") from error
 
 

@@ -14,14 +14,20 @@ from nvs.scene_state import SceneState
 
 
 class Renderer:
-    """Renders cameras of one scene in order, `views_per_batch` at a time: more is faster and takes more memory."""
+    """Renders cameras of one scene in order, `views_per_batch` at a time: more is faster and takes more memory.
 
-    def __init__(self, model: LaCT, state: SceneState, views_per_batch: int = 8) -> None:
+    `slice_tokens` bounds the tokens worked on at a time within such a batch.
+    """
+
+    def __init__(
+        self, model: LaCT, state: SceneState, views_per_batch: int = 8, slice_tokens: int | None = None
+    ) -> None:
         if views_per_batch < 1:
             raise UserError(f"{views_per_batch} views per batch is not possible: give 1 or more.")
         if state.batched and len(state.world_to_scene) != 1:
             raise ValueError(f"a renderer shows one scene, but the state holds {len(state.world_to_scene)}")
-        self.model, self.state, self.views_per_batch = model, state, views_per_batch
+        self.model, self.state = model, state
+        self.views_per_batch, self.slice_tokens = views_per_batch, slice_tokens
 
     def frames(self, cameras: Cameras) -> Iterator[Float[Tensor, "3 h w"]]:
         """One picture (0..1, float32) per camera, in order; cameras are in the scene's frame and of any image size.
@@ -41,8 +47,8 @@ class Renderer:
     def _render(self, cameras: Cameras) -> Float[Tensor, "v 3 h w"]:
         cameras = cameras.to(self.state.cameras.c2w)
         if self.state.batched:
-            return self.model.render(self.state, cameras.add_batch())[0]
-        return self.model.render(self.state, cameras)
+            return self.model.render(self.state, cameras.add_batch(), self.slice_tokens)[0]
+        return self.model.render(self.state, cameras, self.slice_tokens)
 
 
 def reframe(cameras: Cameras, image_size: tuple[int, int]) -> Cameras:

@@ -41,6 +41,8 @@ class SceneState:
     """Small pictures of these input views."""
     fingerprint: str
     """Identity of the model that made this state; empty while training."""
+    num_inputs: int
+    """Number of input views absorbed, also where fewer cameras are kept."""
 
     @staticmethod
     def of_views(layers: tuple[State, ...], views: Views, fingerprint: str) -> SceneState:
@@ -50,7 +52,9 @@ class SceneState:
         if world is None:
             world = torch.eye(4, dtype=torch.float64).expand(*views.images.shape[:-4], 4, 4)
         layers = layers if batched else tuple(_map(layer, lambda x: x[0]) for layer in layers)
-        state = SceneState(layers, world, views.cameras, _thumbnails(views.images), fingerprint)
+        # A state in training is never looked at, and has no fingerprint.
+        thumbnails = _thumbnails(views.images if fingerprint else views.images[..., :1, :1])
+        state = SceneState(layers, world, views.cameras, thumbnails, fingerprint, views.num_views)
         return state._thin()
 
     @property
@@ -91,6 +95,7 @@ class SceneState:
             layers=later.layers,
             cameras=join_cameras([cameras, later.cameras]),
             thumbnails=torch.cat([thumbnails, later.thumbnails], dim=-4),
+            num_inputs=self.num_inputs + later.num_inputs,
         )._thin()
 
     def to(self, *args, **kwargs) -> SceneState:
@@ -103,6 +108,8 @@ class SceneState:
         """Write a safetensors file, the memory states in `dtype` (default: as they are)."""
         if dtype is not None and dtype not in get_args(StorageType):
             raise ValueError(f"unknown state dtype {dtype!r}; choose one of {', '.join(get_args(StorageType))}")
+        if not self.fingerprint:
+            raise UserError("a state made in training belongs to no finished model; call model.eval() and encode again")
         state = self if dtype is None else self.to(getattr(torch, dtype))
         views = state.cameras.num_views
         tensors = {
@@ -117,6 +124,7 @@ class SceneState:
             "memory": type(state.layers[0]).__name__,
             "layers": len(state.layers),
             "views": views,
+            "num_inputs": state.num_inputs,
             "image_size": state.image_size,
             "fingerprint": state.fingerprint,
         }
@@ -141,7 +149,7 @@ class SceneState:
             raise UserError(f"{path} is a safetensors file but not a scene state; write one with `nvs encode`")
         try:
             return _from_file(json.loads(text), tensors)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
             raise UserError(f"{path} is a damaged scene state ({error}); encode the scene again") from error
 
     def _thin(self) -> SceneState:
@@ -162,7 +170,7 @@ def is_scene_state(path: str | Path) -> bool:
 
 
 def fingerprint(config: Any, weights: Mapping[str, Tensor]) -> str:
-    """Short identity of a configuration and its weights, the same for weights stored in 16 or 32 bits.
+    """Short identity of a configuration and its weights, the same for weights stored in float32 or bfloat16.
 
     Each tensor is sampled evenly in bfloat16, so it costs milliseconds and does not depend on the device.
     """
@@ -180,6 +188,12 @@ def _from_file(header: dict, tensors: dict[str, Tensor]) -> SceneState:
     layers = tuple(
         kind(*(tensors[f"layers.{i}.{name}"] for name in kind._fields)) for i in range(int(header["layers"]))
     )
+    if not layers or not 1 <= views <= min(MAX_PREVIEWS, int(header["num_inputs"])):
+        raise ValueError(f"{len(layers)} layers, {views} views")
+    expected = {"world_to_scene": (4, 4), "cameras.c2w": (MAX_PREVIEWS, 4, 4), "cameras.intrinsics": (MAX_PREVIEWS, 4)}
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape[-len(shape) :]) != shape or not tensors[name].isfinite().all():
+            raise ValueError(f"{name} is not {' x '.join(map(str, shape))} finite numbers")
     h, w = header["image_size"]
     cameras = Cameras(tensors["cameras.c2w"], tensors["cameras.intrinsics"], (int(h), int(w)))
     kept = list(range(views))
@@ -189,6 +203,7 @@ def _from_file(header: dict, tensors: dict[str, Tensor]) -> SceneState:
         cameras.select(kept),
         tensors["thumbnails"][..., kept, :, :, :],
         str(header["fingerprint"]),
+        int(header["num_inputs"]),
     )
 
 

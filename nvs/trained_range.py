@@ -54,12 +54,16 @@ class TrainedRange:
         plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return TrainedRange(**plain)
 
-    def warnings_for(self, inputs: Cameras) -> tuple[str, ...]:
-        """One line for each way in which input views lie outside of what the model was trained on."""
+    def warnings_for(self, inputs: Cameras, count: int | None = None) -> tuple[str, ...]:
+        """One line for each way in which input views lie outside of what the model was trained on.
+
+        `count` is the number of input views where fewer cameras are given.
+        """
         found = []
         fewest, most = self.views
-        if not fewest <= inputs.num_views <= most:
-            found.append(f"{inputs.num_views} input views, but the model was trained with {fewest} to {most}")
+        count = inputs.num_views if count is None else count
+        if not fewest <= count <= most:
+            found.append(f"{count} input views, but the model was trained with {fewest} to {most}")
         if tuple(inputs.image_size) != tuple(self.image_size):
             (h, w), (own_h, own_w) = inputs.image_size, self.image_size
             found.append(f"images of {h}x{w} pixels, but the model was trained at {own_h}x{own_w}")

@@ -36,8 +36,9 @@ class LaCTConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if self.head_dim < 1 or self.expansion < 1 or self.newton_schulz_steps < 1:
-            raise ValueError("memory head_dim, expansion and newton_schulz_steps must be 1 or more")
+        for name in ("head_dim", "expansion", "newton_schulz_steps"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"memory {name} must be a whole number of 1 or more, got {getattr(self, name)}")
         if not self.base_lr > 0:
             raise ValueError(f"memory base_lr must be above 0, got {self.base_lr}")
 
@@ -78,7 +79,8 @@ class LaCTMemory(nn.Module):
         """One step up the gradient of sum_n lr_n <f(k_n), v_n> over all tokens, orthogonalised, norms restored."""
         if x.shape[1] == 0:
             return state
-        w0, w1, w2 = weights = [rearrange(w, "b h i j -> (b h) i j") for w in state]
+        # A state that was stored in 16 bits goes on in the precision of the learned weights.
+        w0, w1, w2 = weights = [rearrange(w, "b h i j -> (b h) i j").to(self.w0.dtype) for w in state]
         total: list[Tensor] | None = None
         for part in x.split(slice_tokens or x.shape[1], dim=1):
             (k, v), (lr0, lr1, lr2) = self._keys_and_values(part), self._learning_rates(part)

@@ -27,8 +27,8 @@ class SoftmaxConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if self.head_dim < 1:
-            raise ValueError(f"memory head_dim must be 1 or more, got {self.head_dim}")
+        if not isinstance(self.head_dim, int) or self.head_dim < 1:
+            raise ValueError(f"memory head_dim must be a whole number of 1 or more, got {self.head_dim}")
 
 
 class SoftmaxState(NamedTuple):

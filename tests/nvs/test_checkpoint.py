@@ -82,7 +82,15 @@ def test_damaged_and_foreign_files_are_refused(model, tmp_path):
     torch.save({"state_dict": {"a": torch.zeros(1)}, "nvs": {"model": {"dim": "wide"}}}, tmp_path / "type.ckpt")
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
     bad = [p.name for p in tmp_path.iterdir() if p.name != "good.safetensors"]
-    assert len(bad) == 10
+    for key, value in {"layers": 10**9, "dim": 2**20, "mlp_ratio": 4.0, "memory": 3, "patch_size": None}.items():
+        config = asdict(model.config) | {key: value}
+        torch.save({"state_dict": dict(model.state_dict()), "nvs": {"model": config}}, tmp_path / f"{key}.ckpt")
+        bad.append(f"{key}.ckpt")
+    torch.save({"model": {1: torch.zeros(1)}}, tmp_path / "number.pt")
+    many = {"input_linear.weight": torch.zeros(4, 768), "blocks.999999999.module_list.0.ln.weight": torch.zeros(4)}
+    torch.save({"model": many}, tmp_path / "many.pt")
+    bad += ["number.pt", "many.pt"]
+    assert len(bad) == 17
     for name in [*bad, "missing.pt", "."]:
         with pytest.raises(UserError) as caught:
             nvs.load_model(tmp_path / name)

@@ -58,6 +58,14 @@ def test_views_are_rendered_independently():
     torch.testing.assert_close(single, model.render(state, target), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("slice_tokens", [1, 7, 12])
+def test_rendering_in_slices_equals_one_pass(slice_tokens):
+    model, target = make_model(dtype=torch.float64), make_views(3, seed=3).cameras.to(torch.float64)
+    state = model.encode(make_views(4).to(torch.float64))
+    sliced = model.render(state, target, slice_tokens)
+    torch.testing.assert_close(sliced, model.render(state, target), rtol=1e-9, atol=1e-9)
+
+
 def test_plain_version_agrees():
     model, inputs, targets = make_model(), make_views(4, batch=2), make_views(3, batch=2, seed=1).cameras
     plain = Yardstick(model)
@@ -152,5 +160,7 @@ def test_bad_input_is_told_plainly():
         make_model(seed=1).render(model.encode(make_views(2)), make_views(2).cameras)
     with pytest.raises(ValueError, match="batch axis"):
         model.render(model.encode(make_views(2, batch=1)), make_views(2).cameras)
+    with pytest.raises(UserError, match="slice of 0 tokens"):
+        model.encode(make_views(2), slice_tokens=0)
     with pytest.raises(ValueError, match="multiple of attention_head_dim"):
         nvs.ModelConfig(dim=100)

@@ -23,7 +23,7 @@ class RayModel(LaCT):
         super().__init__(ModelConfig(dim=8, layers=1, patch_size=patch_size, attention_head_dim=8, memory=memory))
         self.batches = []
 
-    def render(self, state, cameras):
+    def render(self, state, cameras, slice_tokens=None):
         assert torch.is_inference_mode_enabled()
         assert all(side % self.config.patch_size == 0 for side in cameras.image_size)
         self.batches.append(cameras.num_views)
@@ -39,7 +39,7 @@ class BallModel(RayModel):
         self.scene = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.scene)
 
-    def render(self, state, cameras):
+    def render(self, state, cameras, slice_tokens=None):
         (h, w), fine = cameras.image_size, 5
         origins, directions = cameras.resize((h * fine, w * fine)).rays()
         images = []
@@ -54,7 +54,9 @@ def empty_state(batch=None):
     shape = () if batch is None else (batch,)
     cameras = Cameras(torch.zeros(*shape, 1, 4, 4), torch.ones(*shape, 1, 4), (8, 8))
     world = torch.eye(4, dtype=torch.float64).expand(*shape, 4, 4)
-    return SceneState((), world, cameras, torch.zeros(*shape, 1, 3, 4, 4, dtype=torch.uint8), fingerprint="")
+    return SceneState(
+        (), world, cameras, torch.zeros(*shape, 1, 3, 4, 4, dtype=torch.uint8), fingerprint="", num_inputs=1
+    )
 
 
 def path(count=5, size=(35, 61)):

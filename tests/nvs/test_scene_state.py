@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import safetensors.torch
 import torch
-from tiny import make_model, make_views
+from tiny import TINY, make_model, make_views
 
 import nvs
 from data import UserError
@@ -40,6 +40,31 @@ def test_storage_type_can_be_chosen_when_saving(model, tmp_path):
     assert (model.render(small, target) - model.render(state, target)).abs().max() < 0.02
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_state_stored_in_16_bits_can_be_extended(model, tmp_path, dtype):
+    state = model.encode(make_views(4))
+    state.save(tmp_path / "s.safetensors", dtype=dtype)
+    small, more = nvs.SceneState.load(tmp_path / "s.safetensors"), make_views(2, seed=2)
+    target = make_views(2, seed=1).cameras
+    extended = model.extend(small, more)
+    assert extended.layers[0].w0.dtype == torch.float32 and extended.num_inputs == 6
+    difference = model.render(extended, target) - model.render(model.extend(state, more), target)
+    assert difference.abs().max() < 0.05
+
+
+def test_a_state_of_another_model_or_of_none_is_refused(model, tmp_path):
+    state, target = model.encode(make_views(2)), make_views(2, seed=1).cameras
+    anonymous = replace(state, fingerprint="")
+    for other in (replace(anonymous, layers=state.layers[:-1]), anonymous):
+        foreign = make_model(replace(TINY, dim=48)) if other is anonymous else model
+        with pytest.raises(UserError, match="another make or size"):
+            foreign.render(other, target)
+    in_training = nvs.LaCT(TINY).encode(make_views(2))
+    assert in_training.fingerprint == "" and in_training.thumbnails.shape[-2:] == (48, 48)
+    with pytest.raises(UserError, match=r"model\.eval"):
+        in_training.save(tmp_path / "s.safetensors")
+
+
 def test_size_does_not_depend_on_the_number_of_views(model, tmp_path):
     sizes = set()
     for count in (1, 7, 40, 64):
@@ -47,7 +72,8 @@ def test_size_does_not_depend_on_the_number_of_views(model, tmp_path):
         state.save(tmp_path / "s.safetensors")
         tensors = safetensors.torch.load_file(tmp_path / "s.safetensors")
         sizes.add((state.num_bytes, sum(x.numel() * x.element_size() for x in tensors.values())))
-        assert nvs.SceneState.load(tmp_path / "s.safetensors").cameras.num_views == min(count, 32)
+        again = nvs.SceneState.load(tmp_path / "s.safetensors")
+        assert again.cameras.num_views == min(count, 32) and again.num_inputs == count
     assert len(sizes) == 1
 
 
