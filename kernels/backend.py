@@ -61,7 +61,7 @@ def triton_runs(dtype: torch.dtype, *tensors: Tensor) -> bool:
     obstacle = _obstacle(dtype, interpreting(), all(x.is_cuda for x in tensors))
     if obstacle and backend == "triton":
         raise RuntimeError(f"the triton backend cannot run here: {obstacle}; set NVS_KERNELS to auto or reference")
-    if obstacle is None and not interpreted:
+    if obstacle is None and not interpreting():
         obstacle = _self_test(dtype, str(tensors[0].device))
     return obstacle is None
 
