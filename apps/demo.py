@@ -30,7 +30,7 @@ LABELS = {
 
 def demo(
     output: str = "out/demo",
-    scene: Literal["gso_toy", "skull"] = "gso_toy",
+    scene: Literal["gso_toy", "skull"] = "skull",
     inputs: int = 4,
     frames: int = 72,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -44,59 +44,83 @@ def demo(
 
     Args:
         output: folder for the results.
-        scene: shipped capture: gso_toy (renderings of a toy) or skull (photos).
+        scene: shipped capture: skull (photos) or gso_toy (renderings of a toy).
         inputs: number of photos that the model is given, spread over the camera positions.
         frames: length of the film in pictures, at 24 per second.
         device: where to compute; auto takes the GPU if there is one.
     """
     from rich.console import Console
 
-    from data import UserError, bundled_scenes, open_scene
+    from data import UserError, bundled_scenes
     from nvs import load_model
-    from nvs.evaluation import Settings, choose_image_size, choose_views, range_warnings, run_scene, score
-    from nvs.lpips import Unavailable
-    from nvs.results import Evaluation, write_json
     from nvs.video import check_writable
 
+    if frames < 1:
+        raise UserError(f"--frames {frames} is not possible: ask for 1 or more.")
     start = time.perf_counter()
     console = Console(highlight=False)
     folder = Path(output)
     check_writable(folder / "metrics.json")
+    no_film = _why_no_film(folder / "orbit.mp4")
     shipped = bundled_scenes()
     if scene not in shipped:
         raise UserError(f"The shipped capture {scene} is not there; get the folder data/captures of the project again.")
     model = load_model(CHECKPOINT, pick_device(device))
-    trained = model.trained
-    about = trained.description if trained else "nothing is known about its training"
+    about = model.trained.description if model.trained else "nothing is known about its training"
     console.print(f"model    {CHECKPOINT}: {about}", markup=False, soft_wrap=True)
 
-    capture = open_scene(shipped[scene], background=trained.background if trained else "white")
-    image_size = choose_image_size(model, None)
-    chosen, held_out = choose_views(capture, Settings(inputs, targets=None))
-    run = run_scene(model, capture, chosen, held_out, image_size)
-    warnings = range_warnings(model, run.inputs)
-    result = score(capture, chosen, held_out, run, Unavailable("the demo leaves it out; see nvs eval"), warnings)
+    result, run = _try_out(model, shipped[scene], inputs)
     _report(console, result, run)
-
-    run.state.save(folder / "state.safetensors")
-    save_sheet(result, run, folder / "sheet.png", CHECKPOINT)
-    found = {"checkpoint": CHECKPOINT, "trained": about, "inputs": inputs}
-    write_json(Evaluation((result,), (), image_size), folder / "metrics.json", found)
-    files = {
-        "sheet.png": "input views; then held-out photo beside our rendering",
-        "state.safetensors": "the encoded scene, to be rendered again",
-        "metrics.json": "all numbers",
-    }
-    try:
+    files = _write(folder, result, run, {"checkpoint": CHECKPOINT, "trained": about, "inputs": inputs})
+    if no_film is None:
         files["orbit.mp4"] = _film(model, run, folder / "orbit.mp4", frames)
-    except (UserError, OSError) as error:
-        console.print(f"warning  there is no film: {error}", style="yellow", markup=False, soft_wrap=True)
+    else:
+        console.print(f"warning  there is no film: {no_film}", style="yellow", markup=False, soft_wrap=True)
     for name, text in files.items():
         console.print(f"  {folder / name}  {text}", markup=False, soft_wrap=True)
     console.print("try next:")
     for command in next_commands(folder, _short(shipped["skull" if scene != "skull" else "gso_toy"])):
         console.print(f"  {command}", markup=False, soft_wrap=True)
     console.print(f"[dim]{time.perf_counter() - start:.1f} s in all[/]")
+
+
+def _why_no_film(path: Path) -> str | None:
+    """Why ffmpeg can write no film here; None if it can. What else is wrong with the place is an error."""
+    from nvs.video import NoFfmpeg, check_output
+
+    try:
+        check_output(path)
+    except NoFfmpeg as error:
+        return str(error)
+    return None
+
+
+def _try_out(model: LaCT, path: Path, inputs: int) -> tuple[SceneResult, SceneRun]:
+    """Encode some photos of a capture, and render and score all others."""
+    from data import open_scene
+    from nvs.evaluation import Settings, choose_image_size, choose_views, range_warnings, run_scene, score
+    from nvs.lpips import Unavailable
+
+    capture = open_scene(path, background=model.trained.background if model.trained else "white")
+    chosen, held_out = choose_views(capture, Settings(inputs, targets=None))
+    run = run_scene(model, capture, chosen, held_out, choose_image_size(model, None))
+    warnings = range_warnings(model, run.inputs)
+    no_lpips = Unavailable("the demo leaves it out; see nvs eval")
+    return score(capture, chosen, held_out, run, no_lpips, warnings), run
+
+
+def _write(folder: Path, result: SceneResult, run: SceneRun, about: dict[str, str | int]) -> dict[str, str]:
+    """Write everything but the film; returns what each file holds."""
+    from nvs.results import Evaluation, write_json
+
+    run.state.save(folder / "state.safetensors")
+    save_sheet(result, run, folder / "sheet.png", CHECKPOINT)
+    write_json(Evaluation((result,), (), run.targets.image_size), folder / "metrics.json", about)
+    return {
+        "sheet.png": "input views; then held-out photo beside our rendering",
+        "state.safetensors": "the encoded scene, to be rendered again",
+        "metrics.json": "all numbers",
+    }
 
 
 def _film(model: LaCT, run: SceneRun, path: Path, frames: int) -> str:

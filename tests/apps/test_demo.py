@@ -1,6 +1,8 @@
 """`nvs demo` as a person runs it, with a stand-in for the shipped checkpoint and with the real one."""
 
+import errno
 import json
+import os
 
 import imageio_ffmpeg
 import pytest
@@ -10,7 +12,6 @@ from PIL import Image
 import nvs
 from apps.cli import COMMANDS, main
 from apps.demo import next_commands
-from data import UserError
 from nvs import checkpoint, video
 from nvs.memory import LaCTConfig
 
@@ -47,15 +48,12 @@ def test_leaves_every_file_and_prints_both_baselines(stand_in, tmp_path, capsys)
 
 
 def test_photos_of_the_other_capture_work_too(stand_in, tmp_path, capsys):
-    assert main(["demo", "--scene", "skull", "-o", str(tmp_path / "out"), "--frames", "2"]) == 0
-    assert "skull: 4 input views" in capsys.readouterr().out
+    assert main(["demo", "--scene", "gso_toy", "-o", str(tmp_path / "out"), "--frames", "2"]) == 0
+    assert "gso_toy: 4 input views" in capsys.readouterr().out
 
 
 def test_without_a_film_the_rest_is_kept(stand_in, monkeypatch, tmp_path, capsys):
-    def no_writer(*args, **kwargs):
-        raise UserError("An mp4 film needs ffmpeg, which does not run here.")
-
-    monkeypatch.setattr(video, "open_video", no_writer)
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: "/no/such/ffmpeg")
     out = tmp_path / "out"
     assert main(["demo", "-o", str(out)]) == 0
     assert "there is no film: An mp4 film needs ffmpeg" in capsys.readouterr().out
@@ -66,7 +64,31 @@ def test_without_the_checkpoint_it_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(checkpoint, "ASSETS", tmp_path)
     assert main(["demo", "-o", str(tmp_path / "out")]) == 1
     assert "there is no checkpoint at demo" in capsys.readouterr().err
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--frames", "-3"], "--frames -3 is not possible"),
+        (["--frames", "0"], "--frames 0 is not possible"),
+        (["--inputs", "0"], "at least 1"),
+        (["--inputs", "500"], "500"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_leaves_no_folder(stand_in, tmp_path, capsys, words, told):
+    assert main(["demo", "-o", str(tmp_path / "deep/out"), *words]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_film_that_fails_to_be_written_is_an_error(stand_in, monkeypatch, tmp_path, capsys):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(video, "open_video", full)
+    assert main(["demo", "-o", str(tmp_path / "out"), "--frames", "2"]) == 1
+    assert "the disk is full" in capsys.readouterr().err
 
 
 def test_only_commands_that_exist_are_recommended(tmp_path):
