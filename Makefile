@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SHAPE_CHECKS := --jaxtyping-packages=nvs,data,shape_checks.check
 
-.PHONY: demo test test-fast lint format setup clean
+.PHONY: demo test test-fast fuzz lint format setup clean
 
 demo: setup
 	$(BIN)/nvs demo
@@ -16,6 +16,10 @@ test: lint
 
 test-fast: setup
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+# 500 damaged inputs per capture format, each format within 1 GiB and each input within 5 s.
+fuzz: setup
+	$(BIN)/python tests/fuzz/formats.py --inputs $(or $(INPUTS),500)
 
 lint: setup
 	$(BIN)/ruff format --check .

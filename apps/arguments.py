@@ -11,23 +11,24 @@ import argparse
 import difflib
 import errno
 import inspect
-import json
 import os
 import re
 import sys
 import textwrap
 import types
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, auto_cli, set_parsing_settings
 
-SHORT_NAMES = {"output": "-o"}
+SHORT_NAMES = {"output": "-o", "count": "-n"}
 CONFIG_HELP = {
     "config": "YAML file with options; give it first, then what shall differ.",
     "print_config": "Print all options as YAML, ready for --config, and exit.",
 }
 ANY_NUMBER = -1
+_stated: ContextVar[frozenset[str]] = ContextVar("_stated", default=frozenset())
 
 
 def run_command(function: Callable, name: str, args: list[str]) -> Any:
@@ -47,6 +48,11 @@ def run_command(function: Callable, name: str, args: list[str]) -> Any:
     )
 
 
+def is_stated(name: str) -> bool:
+    """Whether the words or the config files of the running command state an option, or any of a group like `model`."""
+    return any(key == name or key.startswith(f"{name}.") for key in _stated.get())
+
+
 class CommandParser(ArgumentParser):
     """A jsonargparse parser whose options read as people write them."""
 
@@ -56,9 +62,11 @@ class CommandParser(ArgumentParser):
             _rename_options(self, action)
         words = _to_json(self, list(args or []))
         for path in (word.removeprefix("--config=") for word in words if word.startswith("--config=")):
-            if not os.path.isfile(path):
-                raise FileNotFoundError(errno.ENOENT, "there is no such config file", path)
-        return super().parse_args(words, namespace, **kwargs)
+            _check_config_file(path)
+        values = super().parse_args(list(words), namespace, **kwargs)
+        # Once more without defaults: the first reading cannot tell a stated default from a missing option.
+        _stated.set(frozenset(super().parse_args(words, defaults=False).keys()))
+        return values
 
     def instantiate(self, *args, **kwargs):
         """Build the configs; what they refuse is told as it is."""
@@ -92,6 +100,18 @@ class HelpFormatter(DefaultHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.split("\n\n")
         return "\n\n".join(p if p.startswith("  ") else textwrap.fill(p, width) for p in paragraphs)
+
+
+def _check_config_file(path: str) -> None:
+    from data import UserError
+
+    if not os.path.isfile(path):
+        raise FileNotFoundError(errno.ENOENT, "there is no such config file", path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            file.read()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text in UTF-8 ({error.reason}): save it as UTF-8.") from error
 
 
 def _rename_options(parser: ArgumentParser, action: argparse.Action) -> None:
@@ -201,8 +221,19 @@ def _values_taken(action: argparse.Action) -> tuple[int, Any]:
 
 
 def _list(values: list[str], element: Any) -> str:
-    quoted = values if element in (int, float, bool) else [json.dumps(v) for v in values]
+    quoted = values if element in (int, float, bool) else [_quote(v) for v in values]
     return f"[{', '.join(quoted)}]"
+
+
+def _quote(text: str) -> str:
+    """A word as a YAML string: what is not plain ASCII is escaped by its code point, which also keeps emoji whole."""
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        from data import UserError
+
+        shown = text.encode("utf-8", "backslashreplace").decode()
+        raise UserError(f"The name {shown} is no text in UTF-8: rename it, or give the folder around it.")
+    plain = (c if " " <= c <= "~" and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)
+    return f'"{"".join(plain)}"'
 
 
 def _is_option(word: str) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from data import Views
+    from nvs import LaCT
 
 
 def bench(
@@ -41,26 +43,56 @@ def bench(
     """
     import torch
     from rich.console import Console
-    from rich.table import Table
 
-    import nvs
     from data import UserError
-    from nvs.memory import LaCTConfig
-    from nvs.yardstick import Yardstick
+    from nvs.tokens import check_patches
 
-    if runs < 1 or inputs < 1:
-        raise UserError("runs and inputs must be 1 or more")
+    for option, number in {"--runs": runs, "--inputs": inputs, "--threads": threads}.items():
+        if number is not None and number < 1:
+            raise UserError(f"{option} {number} is not possible: give 1 or more.")
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(0)
-    if checkpoint is not None:
-        model = nvs.load_model(Path(checkpoint))
-    else:
-        config = nvs.ModelConfig(dim=dim, layers=layers, memory=LaCTConfig(head_dim=dim, expansion=expansion))
-        model = nvs.LaCT(config).eval().requires_grad_(False)
-    views = _random_views(inputs, image_size)
-    target = views.cameras.select(0)
-    plain = Yardstick(model)
+    model = _random_model(dim, layers, expansion) if checkpoint is None else _load(checkpoint)
+    check_patches(image_size, model.config.patch_size)
+    with torch.inference_mode():
+        times = _interleave(_jobs(model, _random_views(inputs, image_size)), runs)
+    h, w = image_size
+    console = Console()
+    console.print(f"{inputs} input views of {h}x{w}, {torch.get_num_threads()} CPU threads, {runs} interleaved runs")
+    console.print(_table(times))
+
+
+def _random_model(dim: int, layers: int, expansion: int) -> LaCT:
+    from data import UserError
+    from nvs import LaCT, ModelConfig
+    from nvs.memory import LaCTConfig
+
+    try:
+        config = ModelConfig(dim=dim, layers=layers, memory=LaCTConfig(head_dim=dim, expansion=expansion))
+    except ValueError as error:
+        raise UserError(f"This model cannot be built: {error}. Change --dim, --layers or --expansion.") from error
+    return LaCT(config).eval().requires_grad_(False)
+
+
+def _load(checkpoint: str) -> LaCT:
+    from data import UserError
+    from nvs import load_model
+    from nvs.yardstick import Yardstick
+
+    model = load_model(checkpoint)
+    try:
+        Yardstick(model)
+    except ValueError as error:
+        raise UserError(f"{checkpoint} cannot be timed: {error}. Leave --checkpoint out for random weights.") from error
+    return model
+
+
+def _jobs(model: LaCT, views: Views) -> dict[str, Callable]:
+    """What is timed, under the name it is told with; plain versions are the measure for the others."""
+    import torch
+
+    from nvs.yardstick import Yardstick
 
     def in_bf16(call: Callable) -> Callable:
         def run():
@@ -69,26 +101,27 @@ def bench(
 
         return run
 
-    with torch.inference_mode():
-        state, plain_state = model.encode(views), plain.encode(views)
-        jobs = {
-            "encode, plain fp32": lambda: plain.encode(views),
-            "encode, fp32": lambda: model.encode(views),
-            "encode, bf16": in_bf16(lambda: model.encode(views)),
-            "render, plain fp32": lambda: plain.render(plain_state, target),
-            "render, fp32": lambda: model.render(state, target),
-            "render, bf16": in_bf16(lambda: model.render(state, target)),
-        }
-        times = _interleave(jobs, runs)
+    plain, target = Yardstick(model), views.cameras.select(0)
+    state, plain_state = model.encode(views), plain.encode(views)
+    return {
+        "encode, plain fp32": lambda: plain.encode(views),
+        "encode, fp32": lambda: model.encode(views),
+        "encode, bf16": in_bf16(lambda: model.encode(views)),
+        "render, plain fp32": lambda: plain.render(plain_state, target),
+        "render, fp32": lambda: model.render(state, target),
+        "render, bf16": in_bf16(lambda: model.render(state, target)),
+    }
+
+
+def _table(times: dict[str, list[float]]) -> Table:
+    from rich.table import Table
+
     table = Table("job", "median s", "min s", "of plain fp32")
     for name, seconds in times.items():
         base = times[f"{name.split(',')[0]}, plain fp32"]
         ratio = statistics.median(seconds) / statistics.median(base)
         table.add_row(name, f"{statistics.median(seconds):.3f}", f"{min(seconds):.3f}", f"{ratio:.2f}")
-    h, w = image_size
-    console = Console()
-    console.print(f"{inputs} input views of {h}x{w}, {torch.get_num_threads()} CPU threads, {runs} interleaved runs")
-    console.print(table)
+    return table
 
 
 def _random_views(count: int, image_size: tuple[int, int]) -> Views:

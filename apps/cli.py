@@ -8,10 +8,11 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from apps import __version__
@@ -35,11 +36,13 @@ COMMANDS = {
     "eval": Command("apps.eval", "eval_", "PSNR, SSIM and LPIPS of a model on captures"),
     "encode": Command("apps.encode", "encode", "turn the photos of a capture into a scene state"),
     "render": Command("apps.render", "render", "novel views of a capture or a scene state, as video, gif or pictures"),
-    "prepare": Command("apps.prepare", "function_for", "make a capture of photos, a video or meshes", by_input=True),
+    "prepare": Command("apps.prepare", "function_for", "make captures of photos, meshes or nothing", by_input=True),
     "inspect": Command("apps.inspect", "inspect", "tell what a capture, a checkpoint or a scene state is"),
     "convert": Command("apps.convert", "convert", "write a capture or a checkpoint in another format"),
     "bench": Command("apps.bench", "bench", "time encoding and rendering on this machine"),
 }
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 EXAMPLES = """examples:
   nvs demo
@@ -56,6 +59,10 @@ def main(args: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        # The name of a file may hold bytes that are no text, or letters that the terminal cannot show.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(words)
     except KeyboardInterrupt:
@@ -79,7 +86,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
     text = " ".join(str(error).split())
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in text:
+    if any(map(_is_disk_full, _with_causes(error))):
         return "the disk is full: free some space or choose another place with --output"
     if isinstance(error, OSError) and error.strerror:
         places = [str(x) for x in (error.filename, error.filename2) if x is not None]
@@ -87,6 +94,25 @@ def explain(error: Exception) -> str:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out of memory: use fewer or smaller views, or lower --views-per-batch and --slice-tokens"
     return f"unexpected {type(error).__name__}: {text} (run again with --debug to see where)"
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it came from."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    """Whether a disk, a quota or a limit for files is used up; libraries tell some of these as text only."""
+    if isinstance(error, OSError):
+        return error.errno in DISK_FULL
+    # PyTorch's writer of .pt files loses the cause and says that it stands at another place than it should.
+    words = [os.strerror(number) for number in DISK_FULL]
+    return "inline_container" in str(error) or any(word in str(error) for word in words)
 
 
 def function_of(name: str, words: list[str]) -> Callable[..., None]:

@@ -50,6 +50,7 @@ def _convert_checkpoint(
     import nvs
     from data import UserError
     from nvs.checkpoint import save_published
+    from nvs.video import check_writable
 
     out = Path(target)
     if out.suffix not in (".safetensors", ".pt"):
@@ -63,6 +64,7 @@ def _convert_checkpoint(
         )
     if out.exists() and not overwrite:
         raise UserError(f"{out} exists already; give another name, or --overwrite to replace it")
+    check_writable(out)
     model = nvs.load_model(source)
     if out.suffix == ".pt":
         save_published(model, out)

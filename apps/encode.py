@@ -51,7 +51,7 @@ def encode(
     from nvs import load_model
     from nvs.video import check_writable
 
-    file = Path(output or f"{Path(scene).stem}.safetensors")
+    file = Path(output or f"{default_name(scene)}.safetensors")
     if file.suffix != ".safetensors":
         raise _error(
             f"A scene state is a safetensors file: give --output a name that ends in .safetensors, not {file}."
@@ -114,12 +114,18 @@ def choose_inputs(
         raise _error("--views and --input-views were both given: choose the number of photos, or which ones.")
     if input_views is not None:
         return _check_frames(scene, input_views)
-    available = len(scene.split.get("train") or scene.frames)
+    available = len(scene.input_pool)
     count = min(default, available) if views is None else views
     if not 1 <= count <= available:
         raise _error(f"{count} input views are not possible: {scene.name} has {available} photos to choose from.")
     inputs, held_out = scene.choose(count)
     return sorted(inputs), held_out
+
+
+def default_name(path: str) -> str:
+    """What a result is called after its capture or scene state, also where that is given as "." or ".."."""
+    place = Path(path).expanduser().resolve()
+    return (place.name if place.is_dir() else place.stem) or "scene"
 
 
 def warn(*warnings: str) -> None:

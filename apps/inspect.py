@@ -103,9 +103,9 @@ def _inspect_scene(
     scene = open_scene(path, background=background, strict=strict)
     rows = list(_scene_rows(scene, all_frames))
     warnings = list(scene.warnings)
-    model = _comparison_model(checkpoint)
-    if model is not None and model.trained is not None:
-        outside = _outside(scene, model.trained, image_size)
+    trained = _trained_range(checkpoint)
+    if trained is not None:
+        outside = _outside(scene, trained, image_size)
         rows.append(("trained range", f"of {checkpoint or DEFAULT_CHECKPOINT}: {'outside' if outside else 'inside'}"))
         warnings += outside
     if strict and warnings:
@@ -148,12 +148,13 @@ def _scene_rows(scene: Scene, all_frames: bool) -> Iterable[tuple[str, str]]:
     yield "frame numbers", listed + (f", ... (--all-frames lists {len(scene)})" if shown < len(scene) else "")
 
 
-def _comparison_model(checkpoint: str | None) -> LaCT | None:
+def _trained_range(checkpoint: str | None) -> TrainedRange | None:
+    """What the model to compare with was trained on; None if that is unknown or no model is shipped."""
     from data import UserError
-    from nvs import load_model
+    from nvs.checkpoint import read_checkpoint
 
     try:
-        return load_model(checkpoint or DEFAULT_CHECKPOINT)
+        return read_checkpoint(checkpoint or DEFAULT_CHECKPOINT)[2]
     except UserError:
         if checkpoint is not None:
             raise
@@ -162,8 +163,7 @@ def _comparison_model(checkpoint: str | None) -> LaCT | None:
 
 def _outside(scene: Scene, trained: TrainedRange, image_size: tuple[int, int] | None) -> list[str]:
     """How the views that would be chosen for this model lie outside its trained range."""
-    available = len(scene.split.get("train") or scene.frames)
-    inputs, _ = scene.choose(min(trained.views[1], available), 0)
+    inputs, _ = scene.choose(min(trained.views[1], len(scene.input_pool)), 0)
     scene = scene.normalize(inputs, trained.normalization)
     return list(trained.warnings_for(scene.cameras(inputs, image_size or trained.image_size)))
 

@@ -1,4 +1,4 @@
-"""`nvs prepare`: photos, a video or meshes become a capture with cameras. What is given decides what is done.
+"""`nvs prepare`: photos, a video, meshes or nothing become captures with cameras. What is given decides what is done.
 
 Each kind of input has its own function with its own options, so the function is chosen before options are read.
 """
@@ -10,32 +10,39 @@ from pathlib import Path
 
 from apps.prepare_meshes import prepare_meshes
 from apps.prepare_photos import prepare_photos
+from apps.prepare_procedural import prepare_procedural
 
 OUTPUT = ("-o", "--output")
+PROCEDURAL = "procedural"
 
 
 def prepare(inputs: list[str], output: Path | None = None) -> None:
     """Make a capture with cameras: of photos or a video by structure from motion, of meshes by rendering them.
 
+    The word procedural stands for random scenes, as many as are wanted.
+
     What is given decides which other options there are. See them with --help behind an input:
 
       nvs prepare photos/ --help
       nvs prepare chair.glb --help
+      nvs prepare procedural --help
 
     and use them like this:
 
       nvs prepare photos/ -o scene/
       nvs prepare walk.mp4 -o scene/ --frames 80
       nvs prepare chair.glb -o chair/ --views 48
+      nvs prepare procedural -n 1000 -o set/
 
     Args:
-        inputs: a folder with photos, photos, one video; or meshes, folders with meshes, .txt lists of meshes
+        inputs: a folder with photos, photos, one video; meshes, folders with meshes, .txt lists of meshes; or the word
+            procedural
         output: folder for the scene
     """
     from data import UserError
 
     if not inputs:
-        raise UserError("Say what the capture shall be made of: photos, a video or meshes.")
+        raise UserError("Say what the capture shall be made of: photos, a video, meshes, or procedural.")
     function_for(inputs)(inputs, output)
 
 
@@ -43,6 +50,8 @@ def function_for(words: Sequence[str]) -> Callable[..., None]:
     """The function for the inputs among the words of a command line; without any, `prepare`, for its help."""
     given = [word for before, word in zip(["", *words], words, strict=False) if before not in OUTPUT]
     given = [word for word in given if not word.startswith("-")]
+    if PROCEDURAL in given:
+        return prepare_procedural
     kinds = [kind for word in given if (kind := _kind(Path(word).expanduser()))]
     if kinds:
         return kinds[0]

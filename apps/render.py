@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from apps.encode import Encoded, encode_scene, pick_device, warn
+from apps.encode import Encoded, default_name, encode_scene, pick_device, warn
 
 if TYPE_CHECKING:
     from data import Cameras
@@ -46,7 +47,8 @@ def render(
         trajectory: orbit, spiral, interpolate (through the input cameras), turntable (the first input camera,
             circling), held-out (the photos that were not used), or the JSON file of a path in the capture's world.
         output: film (.mp4 or .gif) or folder for png pictures; by default NAME_TRAJECTORY.mp4 in the current folder.
-        frames: number of pictures, 96 by default; path files say it themselves.
+        frames: number of pictures, 96 by default; path files say it themselves, and held-out takes all photos unless
+            fewer are asked for.
         fps: frames per second, 24 by default or as the path file says.
         image_size: height and width of the pictures in pixels (any); by default those of the input photos or the path.
         zoom: for turntable, the largest magnification, reached half way.
@@ -54,7 +56,7 @@ def render(
         views: number of input photos if a capture is given, spread over the camera positions.
         input_views: input photos if a capture is given, as numbers counted from 0.
         views_per_batch: pictures rendered at a time; lower it when memory runs out.
-        slice_tokens: tokens worked on at a time when a capture is encoded; lower it when memory runs out.
+        slice_tokens: tokens worked on at a time; lower it when memory runs out.
         device: where to compute; auto takes the GPU if there is one.
     """
     from nvs import Renderer, load_model
@@ -64,7 +66,7 @@ def render(
     file = _read_path_file(trajectory)
     _check_options(trajectory, frames, zoom, loop)
     speed = fps if fps is not None else file.fps if file else 24.0
-    place = output or f"{Path(scene_or_state).stem}_{Path(trajectory).stem}.mp4"
+    place = output or f"{default_name(scene_or_state)}_{Path(trajectory).stem}.mp4"
     check_output(place, speed)
     model = load_model(checkpoint, pick_device(device))
     state, encoded = _open(model, scene_or_state, views, input_views, slice_tokens)
@@ -75,7 +77,7 @@ def render(
     else:
         cameras = _follow(trajectory, model, state, frames or DEFAULT_FRAMES, zoom, loop)
     cameras = cameras if image_size is None else reframe(cameras, image_size)
-    _write(place, Renderer(model, state, views_per_batch), cameras, speed)
+    _write(place, Renderer(model, state, views_per_batch, slice_tokens), cameras, speed)
 
 
 def show_progress(steps: Iterable[T], total: int, what: str) -> Iterator[T]:
@@ -136,14 +138,14 @@ def _open(
                 f"{path} is a scene state, whose input views are fixed: leave out --views and --input-views."
             )
         state = SceneState.load(path, next(model.parameters()).device)
-        warn(*(model.trained.warnings_for(state.cameras) if model.trained else ()))
+        warn(*(model.trained.warnings_for(state.cameras, state.num_inputs) if model.trained else ()))
         return state, None
     encoded = encode_scene(model, path, views, input_views, slice_tokens=slice_tokens)
     return encoded.state, encoded
 
 
 def _held_out(encoded: Encoded | None, frames: int | None, image_size: tuple[int, int]) -> Cameras:
-    from data import UserError
+    from data import UserError, every
 
     if encoded is None:
         raise UserError("A scene state holds no held-out photos: give the capture itself for --trajectory held-out.")
@@ -151,7 +153,7 @@ def _held_out(encoded: Encoded | None, frames: int | None, image_size: tuple[int
     if not chosen:
         raise UserError(f"{encoded.scene.name} has no photo left that is not an input view: lower --views.")
     if frames is not None and frames < len(chosen):
-        chosen = [chosen[i * len(chosen) // frames] for i in range(frames)]
+        chosen = every(chosen, frames)
     return encoded.scene.cameras(chosen, image_size=image_size)
 
 
@@ -169,5 +171,21 @@ def _follow(name: str, model: LaCT, state: SceneState, frames: int, zoom: float,
         return trajectory.turntable(cameras, frames, zoom=zoom, centre=centre, up=up)
     if name == "spiral":
         return trajectory.spiral(cameras, frames, centre=centre, up=up)
-    segments = cameras.num_views if loop else max(1, cameras.num_views - 1)
-    return trajectory.interpolate(cameras, max(1, round(frames / segments)), loop)
+    return _through(cameras, frames, loop)
+
+
+def _through(cameras: Cameras, frames: int, loop: bool) -> Cameras:
+    """Exactly `frames` cameras at even steps of a path through the given ones, each segment as long as the others.
+
+    Without `loop` the first and the last of the given cameras are on it.
+    """
+    from nvs import trajectory
+
+    segments = cameras.num_views if loop else cameras.num_views - 1
+    steps = frames if loop else frames - 1
+    if not segments or not steps:
+        return cameras.select([0] * frames)
+    # With as many frames to a segment as there are steps, every `segments`-th frame is an even step of the whole path.
+    shared = math.gcd(segments, steps)
+    path = trajectory.interpolate(cameras, steps // shared, loop)
+    return path.select([i * (segments // shared) for i in range(frames)])

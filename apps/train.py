@@ -8,29 +8,26 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import yaml
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch import nn
 
+from apps.arguments import is_stated
+from apps.train_settings import check_sizes, load_perceptual, trained_range, write_config
 from data import UserError
 from data.batches import DataConfig
 from data.datamodule import SceneData
 from kernels import current_backend
-from nvs import ModelConfig, TrainedRange
-from nvs.lpips import Unavailable, load_lpips
+from nvs import ModelConfig
 from nvs.memory_estimate import StepShape, free_bytes, training_bytes
-from nvs.starting_point import find_resume, start_model
-from nvs.trained_range import horizontal_fov
+from nvs.starting_point import check_resumable, find_resume, start_model
 from nvs.training import AtomicCheckpoints, Keeper, Training
 from nvs.training_config import TrainingConfig
 
@@ -59,16 +56,19 @@ def train(
     """
     folder = Path(output)
     checkpoint = find_resume(folder, resume)
-    torch.manual_seed(training.seed)
-    network, kept = start_model(model, checkpoint, init_from)
-    _check_sizes(network.config, data)
-    lpips = _load_perceptual(training)
+    lpips = load_perceptual(training)
     scenes = SceneData(data, training.seed)
     scenes.setup()
-    network.trained = _trained_range(scenes, data)
+    torch.manual_seed(training.seed)
+    # The default model counts as chosen only where it was asked for; otherwise that of the checkpoint is meant.
+    chosen = model if is_stated("model") or model != ModelConfig() else None
+    network, kept = start_model(chosen, checkpoint, init_from)
+    check_resumable(checkpoint, training.optimizer)
+    check_sizes(network.config, data)
+    network.trained = trained_range(scenes.scenes, data)
     network.activation_checkpointing = training.activation_checkpointing
     folder.mkdir(parents=True, exist_ok=True)
-    _write_config(folder, network.config, data, training, init_from)
+    rank_zero_only(write_config)(folder, network.config, data, training, init_from)
 
     module = Training(network, training, folder, lpips)
     if training.compile:
@@ -96,63 +96,6 @@ def train(
         _say(f"Saved at step {trainer.global_step}: {folder / 'last.ckpt'}; go on with --resume last.")
         raise KeyboardInterrupt
     _say(f"Done at step {trainer.global_step}: {folder / 'last.ckpt'}")
-
-
-def _check_sizes(model: ModelConfig, data: DataConfig) -> None:
-    patch = model.patch_size
-    if any(side % patch for side in data.image_size):
-        near = [max(patch, round(side / patch) * patch) for side in data.image_size]
-        raise UserError(
-            f"data.image_size {list(data.image_size)} cannot be cut into patches of {patch} pixels; "
-            f"the nearest size is {near}."
-        )
-
-
-def _load_perceptual(training: TrainingConfig) -> nn.Module | None:
-    if not training.perceptual_weight:
-        return None
-    lpips = load_lpips(training.lpips_weights)
-    if isinstance(lpips, Unavailable):
-        raise UserError(f"training.perceptual_weight needs LPIPS, which is {lpips}; or set the weight to 0.")
-    return lpips
-
-
-def _trained_range(scenes: SceneData, data: DataConfig) -> TrainedRange:
-    source = data.scene or ", ".join(data.scenes or [])
-    fov = [horizontal_fov(s.scene.cameras(s.train, data.image_size)) for s in scenes.scenes]
-    return TrainedRange(
-        views=data.input_views,
-        image_size=data.image_size,
-        fov_degrees=(min(low for low, _ in fov), max(high for _, high in fov)),
-        normalization=data.normalization,
-        background=data.background,
-        description=data.description or f"{len(scenes.scenes)} captures: {source}",
-        steps=0,
-    )
-
-
-@rank_zero_only
-def _write_config(
-    folder: Path, model: ModelConfig, data: DataConfig, training: TrainingConfig, init_from: str | None
-) -> None:
-    """The resolved settings, in the form that --config takes."""
-    values = {"model": model, "data": data, "training": training}
-    plain: dict[str, Any] = {k: _plain(asdict(v)) for k, v in values.items()}
-    # Which memory layer it is, in the words that --config takes.
-    memory = type(model.memory)
-    plain["model"]["memory"] = {
-        "class_path": f"nvs.memory.{memory.__name__}",
-        "init_args": {k: v for k, v in plain["model"]["memory"].items() if k != "kind"},
-    }
-    plain |= {"output": str(folder), "init_from": init_from}
-    (folder / "config.yaml").write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists: YAML's safe form has no tuples."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _trainer(training: TrainingConfig, folder: Path, keeper: Keeper) -> pl.Trainer:
@@ -198,6 +141,9 @@ def _wandb(project: str, folder: Path) -> Logger:
 
 def _announce(trainer: pl.Trainer, module: Training, scenes: SceneData) -> None:
     photos, held_out = sum(len(s.train) for s in scenes.scenes), sum(len(s.held_out) for s in scenes.scenes)
+    shown = f"{len(scenes.scenes)} captures with {photos} training photos, {held_out} held out"
+    if scenes.config.source == "procedural":
+        shown = f"random scenes ({scenes.config.procedural.mode} mode)"
     parameters = sum(p.numel() for p in module.model.parameters()) / 1e6
     device = trainer.strategy.root_device.type
     kernels = current_backend()
@@ -205,7 +151,7 @@ def _announce(trainer: pl.Trainer, module: Training, scenes: SceneData) -> None:
         kernels += " (Triton where supported)" if device == "cuda" else " (reference)"
     _say(
         f"Training {parameters:.1f} M parameters on {trainer.world_size} x {device}, {module.config.precision}, "
-        f"kernels: {kernels}; {len(scenes.scenes)} captures with {photos} training photos, {held_out} held out"
+        f"kernels: {kernels}; {shown}"
     )
 
 

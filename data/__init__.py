@@ -3,7 +3,8 @@
 from data.bundled import bundled_scenes
 from data.cameras import Cameras, join_cameras
 from data.errors import UserError
-from data.files import PHOTO_SUFFIXES, write_atomic
+from data.files import PHOTO_SUFFIXES, read_json, write_atomic
+from data.finding import find_scenes
 from data.frames import Frame
 from data.images import PhotoCache
 from data.meshes.loading import MESH_SUFFIXES, find_meshes, load_mesh
@@ -14,7 +15,14 @@ from data.normalization import fit as fit_normalization
 from data.parsers import list_scenes
 from data.photos.scene import PhotoSceneConfig, write_photo_scene
 from data.photos.video import VIDEO_SUFFIXES
-from data.sampling import draw_count, draw_views, spread
+from data.procedural import (
+    ProceduralConfig,
+    measure_speed,
+    procedural_batch,
+    procedural_views,
+    write_procedural_scene,
+)
+from data.sampling import draw_count, draw_views, every, spread
 from data.scene import Scene, open_scene
 from data.views import Views, join_views, stack_views
 from data.writers import SceneFormat, write_scene
@@ -29,6 +37,7 @@ __all__ = [
     "Normalization",
     "PhotoCache",
     "PhotoSceneConfig",
+    "ProceduralConfig",
     "Scene",
     "SceneFormat",
     "UserError",
@@ -36,13 +45,19 @@ __all__ = [
     "bundled_scenes",
     "draw_count",
     "draw_views",
+    "every",
     "find_meshes",
+    "find_scenes",
     "fit_normalization",
     "join_cameras",
     "join_views",
     "list_scenes",
     "load_mesh",
+    "measure_speed",
     "open_scene",
+    "procedural_batch",
+    "procedural_views",
+    "read_json",
     "remove_partial_scene",
     "require_open3d",
     "spread",
@@ -50,5 +65,6 @@ __all__ = [
     "write_atomic",
     "write_mesh_scene",
     "write_photo_scene",
+    "write_procedural_scene",
     "write_scene",
 ]

@@ -3,29 +3,71 @@
 from __future__ import annotations
 
 import atexit
+import lzma
 import shutil
 import tempfile
 import zipfile
+import zlib
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from data.errors import UserError
+from data.frames import Capture, Listing
 
 MAX_FILES = 200_000
 MAX_BYTES = 64 * 2**30
 
 
-def unpack(path: Path) -> Path:
-    """The folder of the capture in a .zip; the same file is unpacked once."""
+# What zipfile raises on damaged archives; an OSError without a number is a damaged bzip2 stream.
+DAMAGED = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+)
+
+
+class Unpacked(NamedTuple):
+    """Where an archive was unpacked, and the folder in there that is the capture."""
+
+    root: Path
+    capture: Path
+
+
+def unpack(path: Path) -> Unpacked:
+    """Unpack a .zip; the same file is unpacked once."""
     try:
         state = path.stat()
         return _unpack(path.resolve(), state.st_size, state.st_mtime_ns)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, ValueError, RuntimeError, NotImplementedError) as error:
+    except DAMAGED as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise UserError(
+                f"{path} cannot be unpacked: {error.strerror.lower()}. Unpack it yourself and give the folder."
+            ) from error
         raise UserError(f"{path} cannot be unpacked ({error}). Make the archive again.") from error
 
 
+def keep_inside(capture: Capture, root: Path) -> Capture:
+    """The capture without files from outside of `root`: an archive may come from anyone and must not name them."""
+    root = root.resolve()
+
+    def keep(listing: Listing) -> Listing:
+        if listing.file is None or listing.file.resolve().is_relative_to(root):
+            return listing
+        return replace(listing, file=None, problem="lies outside of the archive")
+
+    return replace(capture, listings=[keep(listing) for listing in capture.listings])
+
+
 @lru_cache(maxsize=64)
-def _unpack(path: Path, size: int, modified: int) -> Path:
+def _unpack(path: Path, size: int, modified: int) -> Unpacked:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         total = sum(member.file_size for member in members)
@@ -40,4 +82,4 @@ def _unpack(path: Path, size: int, modified: int) -> Path:
             raise UserError(f"{path} needs {total / 2**30:.1f} GiB in {folder.parent}. Free some space or set TMPDIR.")
         archive.extractall(folder)  # drops absolute paths and ".." from names
     inside = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+    return Unpacked(folder, inside[0] if len(inside) == 1 and inside[0].is_dir() else folder)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from data.normalization import Normalization
+from data.procedural import ProceduralConfig
 from data.sampling import draw_count, draw_views
 from data.scene import Scene
 from data.views import Views, stack_views
@@ -58,6 +59,10 @@ class DataConfig:
     """Processes that prepare batches; 0 does it between the steps."""
     cache_gb: float = 1.0
     """Memory for decoded photos in GB, all workers of a device together."""
+    source: Literal["captures", "procedural"] = "captures"
+    """captures: those given above. procedural: random scenes made on the fly, without end and without files."""
+    procedural: ProceduralConfig = field(default_factory=ProceduralConfig)
+    """What procedural scenes are like."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -75,6 +80,8 @@ class DataConfig:
             raise ValueError("data.image_size and data.validation_views must hold numbers of 1 or more")
         if self.holdout_every == 1:
             raise ValueError("data.holdout_every 1 would hold out every photo; use 2 or more, or 0 for none")
+        if self.source == "procedural" and (self.scene or self.scenes):
+            raise ValueError("data.source procedural takes no captures; leave out data.scene and data.scenes")
         if self.weights is not None and (
             len(self.weights) != len(self.scenes or []) or min(self.weights, default=0.0) <= 0
         ):

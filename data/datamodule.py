@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import glob
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from data.batches import Batch, BatchMaker, DataConfig, TrainingScene
 from data.errors import UserError
+from data.finding import find_scenes
 from data.images import PhotoCache
-from data.parsers import list_scenes
-from data.sampling import spread
+from data.procedural_batches import ProceduralBatchMaker, ProceduralDraw
+from data.sampling import every, spread_cameras
 from data.scene import Scene, open_scene
 from data.views import Views
 
@@ -47,12 +45,15 @@ class SceneData(pl.LightningDataModule):
 
     def setup(self, stage: str = "fit") -> None:
         """Open all captures, once; raises UserError if none can be used."""
-        if self.scenes:
+        if self.scenes or self.validation:
             return
         config = self.config
         entries = [config.scene] if config.scene else config.scenes or []
-        if not entries:
-            raise UserError("There is nothing to train on: give captures with --data.scenes or --data.scene.")
+        if not entries and config.source == "captures":
+            raise UserError(
+                "There is nothing to train on: give captures with --data.scenes or --data.scene, or random scenes with "
+                "--data.source procedural."
+            )
         for number, entry in enumerate(entries):
             opened = [s for s in map(self._part, self._open(entry)) if self._enough(s)]
             if not opened:
@@ -62,6 +63,8 @@ class SceneData(pl.LightningDataModule):
         if config.validation_scenes:
             others = [self._part(scene) for entry in config.validation_scenes for scene in self._open(entry)]
             self.validation = [s if s.held_out else replace(s, train=[], held_out=s.train) for s in others]
+            for name in (s.scene.name for s in others if len(s.train) + len(s.held_out) < 2):
+                raise UserError(f"{name} of data.validation_scenes has one photo; 2 are needed. Leave it out.")
         else:
             self.validation = sorted(self.scenes, key=lambda s: not s.held_out)
         self.validation = self.validation[: config.validation_max_scenes]
@@ -69,9 +72,8 @@ class SceneData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """Batches from the trainer's step on, without end; the global random state is left alone."""
         step, rank = (self.trainer.global_step, self.trainer.global_rank) if self.trainer else (0, 0)
-        stream = BatchStream(BatchMaker(self.scenes, self.config, self.seed), step, rank)
         return DataLoader(
-            stream,
+            BatchStream(self._maker(), step, rank),
             batch_size=None,
             num_workers=self.config.workers,
             generator=torch.Generator(),
@@ -81,7 +83,17 @@ class SceneData(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader:
         """The same few views each time, on every rank: nothing is padded or counted twice."""
         items = [item for scene in self.validation for item in self._items(scene)]
+        if self.config.source == "procedural" and not self.config.validation_scenes:
+            items = procedural_items(self.config, self.seed)
         return DataLoader(items, batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]
+
+    def _maker(self) -> BatchMaker | ProceduralBatchMaker:
+        if self.config.source == "captures":
+            return BatchMaker(self.scenes, self.config, self.seed)
+        # Without workers, scenes are rendered where the model is: a process of its own could not share a GPU well.
+        on_device = self.trainer is not None and not self.config.workers
+        device = self.trainer.strategy.root_device if on_device else "cpu"  # type: ignore[union-attr]
+        return ProceduralBatchMaker(self.config, self.seed, device)
 
     def _open(self, entry: str) -> list[Scene]:
         scenes, failures = [], []
@@ -125,12 +137,11 @@ class SceneData(pl.LightningDataModule):
     def _items(self, parted: TrainingScene) -> Iterator[ValidationItem]:
         count, most = self.config.validation_views
         pool = parted.train or parted.held_out
-        positions = np.stack([parted.scene.frames[i].c2w[:3, 3] for i in pool])
-        inputs = [pool[i] for i in spread(positions, min(count, len(pool) - 1))]
+        inputs = [pool[i] for i in spread_cameras(parted.scene.world_c2w[pool], max(1, min(count, len(pool) - 1)))]
         scene = parted.scene.normalize(inputs, self.config.normalization)
         trained = any(s.scene.path.resolve() == scene.path.resolve() for s in self.scenes)
         for held_out, frames in ((True, parted.held_out), (False, parted.train if trained else [])):
-            targets = _evenly([i for i in frames if i not in inputs], most)
+            targets = every([i for i in frames if i not in inputs], most)
             if targets:
                 views = scene.load(inputs + targets, self.config.image_size).add_batch()
                 split = len(inputs)
@@ -142,7 +153,7 @@ class SceneData(pl.LightningDataModule):
 class BatchStream(IterableDataset):
     """Whole batches from a step on; of W workers each makes every W-th."""
 
-    def __init__(self, maker: BatchMaker, step: int, rank: int) -> None:
+    def __init__(self, maker: BatchMaker | ProceduralBatchMaker, step: int, rank: int) -> None:
         self.maker, self.step, self.rank = maker, step, rank
 
     def __iter__(self) -> Iterator[Batch]:
@@ -159,32 +170,16 @@ class BatchStream(IterableDataset):
             step += stride
 
 
-def find_scenes(entry: str) -> list[Path]:
-    """The captures that an entry of a configuration stands for: a path (also of several), a pattern, or a .txt list."""
-    path = Path(entry).expanduser()
-    if path.suffix == ".txt":
-        try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"The list of captures {path} cannot be read: {error}. Check the path.") from error
-        found = [path.parent / line for line in lines if line and not line.startswith("#")]
-    elif glob.has_magic(entry) and not path.exists():
-        found = sorted(Path(p) for p in glob.glob(str(path), recursive=True))
-    else:
-        found = [path]
-    found = [scene for path in found for scene in list_scenes(path)]
-    if not found:
-        raise UserError(f"No capture matches {entry}. Check the path or the pattern.")
-    return found
+def procedural_items(config: DataConfig, seed: int) -> list[ValidationItem]:
+    """Views of the first random scenes, which training never draws."""
+    inputs, targets = config.validation_views
+    maker = ProceduralBatchMaker(config, seed)
+    views = list(range(inputs + targets))
+    draws = [ProceduralDraw(i, views[:inputs], views[inputs:], 0.0, 1.0) for i in range(config.validation_max_scenes)]
+    batches = [maker.render([draw]) for draw in draws]
+    return [ValidationItem(f"procedural {i}", True, batch.inputs, batch.targets) for i, batch in enumerate(batches)]
 
 
 def _leave_interrupts_to_the_main_process(worker: int) -> None:
     """Ctrl-C reaches every process of a terminal; the main one still needs batches to end in order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _evenly(frames: list[int], most: int) -> list[int]:
-    """At most `most` of the frames, spread evenly."""
-    if len(frames) <= most:
-        return frames
-    return [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 from jaxtyping import Float
 
 from data.errors import UserError
+from data.normalization import NO_EXTENT
 
 Count = int | tuple[int, int]
+T = TypeVar("T")
 
 
 def spread(positions: Float[np.ndarray, "n d"], count: int) -> list[int]:
@@ -57,11 +62,20 @@ def draw_views(
     return order[:num_inputs].tolist(), rest[:num_targets].tolist()
 
 
-def every(indices: list[int], count: int) -> list[int]:
-    """`count` of the indices at even steps, the first and the last among them."""
-    if count == 1:
-        return [indices[len(indices) // 2]]
-    return [indices[round(i * (len(indices) - 1) / (count - 1))] for i in range(count)]
+def spread_cameras(c2w: Float[np.ndarray, "n 4 4"], count: int) -> list[int]:
+    """Indices of `count` cameras (OpenCV axes) spread over their positions, or over their gaze if they coincide."""
+    positions = c2w[:, :3, 3]
+    together = np.ptp(positions, axis=0).max() < NO_EXTENT * max(1.0, np.abs(positions).max())
+    return spread(c2w[:, :3, 2] if together else positions, count)
+
+
+def every(items: Sequence[T], count: int) -> list[T]:
+    """`count` of the items at even steps, the first and the last among them; all if there are fewer."""
+    if count >= len(items):
+        return list(items)
+    if count < 2:
+        return [items[len(items) // 2]][:count]
+    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
 
 
 def _farthest(points: np.ndarray, count: int) -> list[int]:

@@ -14,7 +14,7 @@ from jaxtyping import Float64
 
 from data import normalization as norm
 from data import sampling
-from data.archive import unpack
+from data.archive import keep_inside, unpack
 from data.cameras import Cameras
 from data.errors import UserError
 from data.files import natural_key
@@ -60,6 +60,19 @@ class Scene:
         """The part (0..1) of the cameras behind which the central rays meet; over a half, the axes look flipped."""
         return norm.part_meeting_behind(self.world_c2w)
 
+    @property
+    def input_pool(self) -> list[int]:
+        """Frames that inputs are chosen from: those for training; without a name for these, all that are not held out.
+
+        Where every frame is held out, all are taken.
+        """
+        held_out = set(self._held_out)
+        return self.split.get("train") or [i for i in range(len(self)) if i not in held_out] or list(range(len(self)))
+
+    @property
+    def _held_out(self) -> list[int]:
+        return self.split.get("test") or self.split.get("val") or []
+
     def normalize(self, indices: Sequence[int], normalization: norm.Normalization = "focus") -> Scene:
         """The scene with `world_to_scene` fitted on these frames alone, so that no other camera leaks into it."""
         if not len(indices):
@@ -101,18 +114,14 @@ class Scene:
         Where the capture has training and test frames, inputs come from the first and targets from the second. All
         other frames are targets unless a number is given.
         """
-        held_out = self.split.get("test") or self.split.get("val") or []
-        pool = self.split.get("train") or [i for i in range(len(self)) if i not in set(held_out)]
-        pool, held_out = (pool, held_out) if pool else (list(range(len(self))), [])
+        pool = self.input_pool
+        held_out = [i for i in self._held_out if i not in set(pool)]
         if not 1 <= inputs <= len(pool):
             raise UserError(
                 f"{self.name} has {len(pool)} frames to choose inputs from, but {inputs} are asked for. "
                 f"Ask for 1 to {len(pool)}."
             )
-        positions = self.world_c2w[pool, :3, 3]
-        if np.ptp(positions, axis=0).max() < norm.NO_EXTENT * max(1.0, np.abs(positions).max()):
-            positions = self.world_c2w[pool, :3, 2]
-        chosen = [pool[i] for i in sampling.spread(positions, inputs)]
+        chosen = [pool[i] for i in sampling.spread_cameras(self.world_c2w[pool], inputs)]
         others = held_out or [i for i in pool if i not in set(chosen)]
         if targets is None:
             return chosen, others
@@ -185,11 +194,12 @@ def _parse(path: Path) -> tuple[str, Capture]:
     """The format and the listings of a folder, file or .zip."""
     if not (path.is_file() and path.suffix.lower() == ".zip"):
         return parse_capture(path)
-    folder = unpack(path)
+    root, folder = unpack(path)
     try:
-        return parse_capture(folder)
+        name, capture = parse_capture(folder)
     except UserError as error:
         raise UserError(str(error).replace(str(folder), str(path))) from error
+    return name, keep_inside(capture, root)
 
 
 def _in_order(listings: list[Listing]) -> list[Listing]:

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from data import Cameras, UserError, write_atomic
+from data import Cameras, UserError, read_json, write_atomic
 from nvs.interpolation import check_cameras, interpolate, orthonormal
 
 DEFAULT_FPS = 24.0
@@ -69,14 +69,9 @@ def save(
 def read_path(path: str | os.PathLike[str]) -> CameraPath:
     """Read a path file in any of the three layouts; the module's docstring documents ours."""
     path = Path(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: give the JSON file of a camera path.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}): export the camera path again.") from None
+    if not path.exists():
+        raise UserError(f"{path} does not exist: give the JSON file of a camera path.")
+    content = read_json(path)
     parse = _find_parser(content)
     if parse is None:
         raise UserError(
@@ -93,7 +88,9 @@ def read_path(path: str | os.PathLike[str]) -> CameraPath:
         raise UserError(f"{path} cannot be used as a camera path: {error}") from None
     except KeyError as error:
         raise UserError(f"{path} cannot be used as a camera path: {error} is missing.") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except OverflowError:
+        raise UserError(f"{path} cannot be used as a camera path: a number is infinite or too large.") from None
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} cannot be used as a camera path: a value has the wrong type ({error}).") from None
     repaired = Cameras(orthonormal(found.cameras.c2w), found.cameras.intrinsics, found.cameras.image_size)
     return CameraPath(repaired, found.fps, found.loop)
@@ -234,7 +231,7 @@ def _stack(tensors: list[Tensor], *shape: int) -> Tensor:
 
 
 def _size(h: Any, w: Any) -> tuple[int, int]:
-    if int(h) != float(h) or int(w) != float(w) or int(h) < 1 or int(w) < 1:
+    if not math.isfinite(float(h) + float(w)) or int(h) != float(h) or int(w) != float(w) or int(h) < 1 or int(w) < 1:
         raise UserError(f"its image size is {h} x {w} pixels (height x width); both must be whole and positive.")
     return int(h), int(w)
 

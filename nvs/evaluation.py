@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from data import Cameras, Scene, UserError, Views, open_scene
+from data import Cameras, Scene, UserError, Views, every, find_scenes, open_scene
 from nvs.baselines import mean_input, nearest_input
 from nvs.lpips import MIN_SIZE, Lpips, Unavailable, load_lpips
 from nvs.metrics import SSIM_WINDOW, chroma_error, psnr, psnr_inside, ssim
@@ -66,7 +66,7 @@ def evaluate(
     on_scene: Callable[[SceneResult, SceneRun], None] | None = None,
     progress: Callable[[list[Scene | SkippedScene]], Iterable[Scene | SkippedScene]] = iter,
 ) -> Evaluation:
-    """Evaluate every scene that can be; a folder that is no scene stands for the scenes in it.
+    """Evaluate every scene that can be; a folder, list or pattern stands for the scenes in it.
 
     `on_scene` is called with each result and its pictures (to draw them); `progress` wraps the loop over scenes.
     """
@@ -97,17 +97,13 @@ def evaluate(
 
 
 def open_scenes(paths: Sequence[Path | str], background: str = "white") -> list[Scene | SkippedScene]:
-    """Open each path as a scene, or, if it is a folder of scenes, all scenes in it."""
+    """Open every scene that the paths stand for; a path may be all that `find_scenes` takes."""
     found: list[Scene | SkippedScene] = []
-    for path in map(Path, paths):
-        opened = _open(path, background)
-        if isinstance(opened, SkippedScene) and path.is_dir():
-            children = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
-            inner = [_open(child, background) for child in children]
-            if any(isinstance(scene, Scene) for scene in inner):
-                found += inner
-                continue
-        found.append(opened)
+    for path in paths:
+        try:
+            found += [_open(place, background) for place in find_scenes(path)]
+        except UserError as error:
+            found.append(SkippedScene(str(path), "not readable", str(error)))
     return found
 
 
@@ -123,7 +119,7 @@ def choose_views(scene: Scene, settings: Settings) -> tuple[list[int], list[int]
             f"{scene.name} has {len(scene)} photos, but {settings.inputs} input views and at least one held-out photo "
             "are needed; lower --inputs.",
         )
-    return inputs, _every(others, settings.targets or len(others))
+    return inputs, every(others, settings.targets or len(others))
 
 
 @torch.no_grad()
@@ -214,14 +210,6 @@ class SkipError(UserError):
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
-
-
-def _every(items: list[int], count: int) -> list[int]:
-    """`count` of the items, evenly chosen from the first to the last; all if there are fewer."""
-    if count >= len(items):
-        return items
-    step = (len(items) - 1) / max(1, count - 1)
-    return [items[round(i * step)] for i in range(count)]
 
 
 def _open(path: Path, background: str) -> Scene | SkippedScene:

@@ -133,12 +133,20 @@ def finite_mean(values: Sequence[float]) -> float | None:
 def write_json(evaluation: Evaluation, path: Path, about: dict[str, Any]) -> None:
     """Write everything that was found, after what it was found about (checkpoint, settings)."""
     with write_atomic(path) as temporary:
-        Path(temporary).write_text(json.dumps(about | evaluation.to_dict(), indent=1, allow_nan=False) + "\n")
+        Path(temporary).write_text(
+            json.dumps(about | evaluation.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def write_csv(evaluation: Evaluation, path: Path) -> None:
-    """Write one row for each scene, held-out photo and method; a metric that is not available is left empty."""
-    with write_atomic(path) as temporary, Path(temporary).open("w", newline="") as file:
+    """Write one row for each scene, held-out photo and method; a metric that is not available is left empty.
+
+    Bytes of a file name that are no text appear as in Python, for example caf\\udce9.
+    """
+    with (
+        write_atomic(path) as temporary,
+        Path(temporary).open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         table = csv.writer(file)
         table.writerow(["scene", "image", "method", *METRICS])
         for result in evaluation.results:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from data import every
 from nvs.metrics import psnr
 
 TILE = 208
@@ -40,7 +41,7 @@ def picture_sheet(
     tile = _tile_size(h, w)
     scores = psnr(predictions.float().cpu(), targets.float().cpu())
     columns = min(max(4, len(inputs) + len(inputs) % 2), 8)
-    shown_inputs, shown = range(min(len(inputs), max_inputs)), _evenly(len(targets), max_pairs)
+    shown_inputs, shown = every(range(len(inputs)), max_inputs), every(range(len(targets)), max_pairs)
 
     size = f"{w}x{h} pixels" + (f", shown {tile[0] / w:g}x" if tile != (w, h) else "")
     sheet = _Sheet(columns, tile)
@@ -134,12 +135,6 @@ def _tile_size(h: int, w: int) -> tuple[int, int]:
     longest = max(h, w)
     scale = max(1, round(TILE / longest)) if longest <= 2 * TILE else 1.5 * TILE / longest
     return max(1, round(w * scale)), max(1, round(h * scale))
-
-
-def _evenly(count: int, limit: int) -> list[int]:
-    if count <= limit:
-        return list(range(count))
-    return [round(i * (count - 1) / (limit - 1)) for i in range(limit)] if limit > 1 else [0][:limit]
 
 
 def _count(noun: str, total: int, shown: int) -> str:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from data import UserError
 from nvs.checkpoint import read_checkpoint
 from nvs.model import LaCT, ModelConfig
+from nvs.optimizers import OptimizerName
 
 
 def find_resume(folder: Path, resume: str | None) -> Path | None:
     """The checkpoint to go on from, if any; raises UserError rather than overwrite a run or start anew unasked."""
-    last, previous = folder / "last.ckpt", folder / "previous.ckpt"
+    last, previous, best = (folder / f"{name}.ckpt" for name in ("last", "previous", "best"))
     if resume is None:
-        if last.exists():
-            raise UserError(f"{folder} already holds a run; add --resume last to go on, or choose another --output.")
+        if last.exists() or previous.exists() or best.exists():
+            which = "last" if last.exists() or previous.exists() else best
+            raise UserError(f"{folder} already holds a run; add --resume {which} to go on, or choose another --output.")
         return None
     if resume != "last":
         if not Path(resume).is_file():
@@ -28,21 +31,42 @@ def find_resume(folder: Path, resume: str | None) -> Path | None:
     return last if last.exists() else previous
 
 
-def start_model(config: ModelConfig, checkpoint: Path | None, init_from: str | None) -> tuple[LaCT, list[str]]:
+def check_resumable(checkpoint: Path | None, optimizer: OptimizerName) -> None:
+    """Refuse a checkpoint that holds no run, or one of another optimiser, before anything is written."""
+    if checkpoint is None:
+        return
+    if checkpoint.suffix == ".safetensors":
+        raise UserError(f"{checkpoint} holds a model but no run to resume; start a new run with --init-from.")
+    try:
+        saved = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+        states = saved["optimizer_states"]
+        kind = "muon" if "parts" in states[0] else "adamw"
+    except (KeyError, IndexError, TypeError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{checkpoint} holds a model but no run to resume; start a new run with --init-from."
+        ) from error
+    if kind != optimizer:
+        raise UserError(
+            f"{checkpoint} is a run with training.optimizer {kind}; resume with that, or start a new run "
+            "with --init-from."
+        )
+
+
+def start_model(config: ModelConfig | None, checkpoint: Path | None, init_from: str | None) -> tuple[LaCT, list[str]]:
     """The model to train, and lines that say which weights of `init_from` it keeps and which not.
 
-    The default `config` stands for that of the checkpoint. A run to be resumed loads its weights later.
+    Without `config` it is that of the checkpoint, or else the default. A run to be resumed loads its weights later.
     """
     if checkpoint is None and init_from is None:
-        return LaCT(config), []
+        return LaCT(config or ModelConfig()), []
     source = checkpoint or init_from
     assert source is not None
     saved, weights, _ = read_checkpoint(source)
-    model = LaCT(saved if config == ModelConfig() else config)
+    model = LaCT(config or saved)
     if checkpoint is None:
         return model, _keep_fitting(model, weights, str(source))
     if model.config != saved:
-        changed = [k for k, v in asdict(config).items() if v != asdict(saved)[k]]
+        changed = [k for k, v in asdict(model.config).items() if v != asdict(saved)[k]]
         raise UserError(
             f"{checkpoint} is a run of another model (different: {', '.join(changed)}); resume with its own "
             "config.yaml, or start a new run with --init-from."

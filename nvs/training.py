@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,8 @@ class Training(pl.LightningModule):
         if self.sheets:
             folder = self.output / "sheets"
             folder.mkdir(parents=True, exist_ok=True)
-            stack_sheets(self.sheets).save(folder / f"step_{self.global_step:07d}.png")
+            with write_atomic(folder / f"step_{self.global_step:07d}.png") as temporary:
+                stack_sheets(self.sheets).save(temporary)
             self.sheets = []
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -223,8 +225,10 @@ class Keeper(pl.Callback):
         self.best = state_dict["best"]
         file = self.folder / "best.ckpt"
         if file.is_file():
-            saved = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-            self.best = max(self.best, saved["callbacks"][self.state_key]["best"])
+            # One that is cut off or foreign is worth nothing, and the next better model takes its place.
+            with suppress(Exception):
+                saved = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+                self.best = max(self.best, saved["callbacks"][self.state_key]["best"])
 
 
 class AtomicCheckpoints(CheckpointIO):

@@ -46,8 +46,8 @@ class TrainingConfig:
     """File with VGG16 weights for LPIPS; none: where `nvs eval` looks."""
     precision: Literal["fp32", "bf16-mixed"] = "fp32"
     """Number format of the products; weights stay fp32."""
-    accelerator: str = "auto"
-    """auto, cpu, gpu or mps."""
+    accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
     devices: int = 1
     """Number of GPUs, or of processes on the CPU."""
     activation_checkpointing: bool = False

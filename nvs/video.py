@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,10 @@ MAX_GIF_FPS = 50.0
 
 CODECS = {"mp4": ("libx264", "yuv420p"), "gif": ("gif", "pal8")}
 """Encoder and pixel format of each kind of film; H.264 in 4:2:0 is what every browser and phone plays."""
+
+
+class NoFfmpeg(UserError):
+    """There is no ffmpeg that can write this kind of film; pictures can still be written."""
 
 
 class Film:
@@ -126,7 +131,7 @@ def open_video(
 def check_output(path: str | os.PathLike[str], fps: float = 24.0) -> Kind:
     """Find out from the path what is to be written, and raise UserError if that could not be done.
 
-    A folder has no suffix, ends in "/" or exists already. Missing parent folders are made.
+    A folder has no suffix, ends in "/" or exists already. Raises NoFfmpeg if only films cannot be written.
     """
     kind = _kind(path)
     if not 0 < fps <= 1000:
@@ -136,22 +141,30 @@ def check_output(path: str | os.PathLike[str], fps: float = 24.0) -> Kind:
     place = Path(path).absolute()
     if kind == "folder" and place.is_dir() and any(place.iterdir()):
         raise UserError(f"The folder {path} is not empty: choose a new one, so that no picture is overwritten.")
+    if kind == "folder":
+        _check_folder(place.parent)
+        return kind
     check_writable(place)
-    if kind != "folder":
-        _check_codec(kind)
+    _check_codec(kind)
     return kind
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Make the parent folders of `path` and raise UserError if no file can be made there."""
+    """Raise UserError if no file `path` can be made; missing parent folders are no hindrance and are not made yet."""
     place = Path(path).absolute()
-    probe = place.parent / f".{place.name}.{os.getpid()}.probe"
+    if place.is_dir():
+        raise UserError(f"{path} is a folder: give the name of a file in it.")
+    _check_folder(place.parent)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError if nothing can be written to a folder, or made where it is to be."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
     except OSError as error:
-        raise UserError(f"Nothing can be written to {place.parent} ({error.strerror}): choose another place.") from None
+        raise UserError(f"Nothing can be written to {folder} ({error.strerror}): choose another place.") from None
 
 
 def _kind(path: str | os.PathLike[str]) -> Kind:
@@ -179,9 +192,9 @@ def _check_codec(kind: Kind) -> None:
         command = [ffmpeg, "-v", "quiet", *source, "-c:v", codec, "-pix_fmt", pixels, "-f", "null", "-"]
         worked = subprocess.run(command, input=bytes(16 * 16 * 3), capture_output=True, timeout=60).returncode == 0
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"An {kind} film needs ffmpeg, which does not run here: {advice}.") from error
+        raise NoFfmpeg(f"An {kind} film needs ffmpeg, which does not run here: {advice}.") from error
     if not worked:
-        raise UserError(f"The ffmpeg at {ffmpeg} cannot write {kind} (encoder {codec}): {advice}.")
+        raise NoFfmpeg(f"The ffmpeg at {ffmpeg} cannot write {kind} (encoder {codec}): {advice}.")
 
 
 def _options(kind: Kind, image_size: tuple[int, int]) -> list[str]:
@@ -204,7 +217,7 @@ def _staged_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path` whose files move into `path` when the block has ended well."""
     place = path.absolute()
     staged = place.parent / f".{place.name}.{os.getpid()}.partial"
-    staged.mkdir()
+    staged.mkdir(parents=True)
     try:
         yield staged
         place.mkdir(exist_ok=True)

@@ -70,6 +70,11 @@ def parse_capture(path: Path) -> tuple[str, Capture]:
     return fitting[0].NAME, capture
 
 
+def is_capture(path: Path) -> bool:
+    """Whether a path looks like a capture, or several, of a known format."""
+    return any(module.matches(path) for module in FORMATS)
+
+
 def list_scenes(path: str | os.PathLike[str]) -> list[Path]:
     """The paths of all scenes that a path stands for: those of a list, of a folder of clips, or the path itself."""
     path = Path(path).expanduser()

@@ -115,6 +115,14 @@ class TestArguments:
     def test_names_with_spaces_and_quotes(self, call):
         assert call("m.pt", "my scene", 'a"b, c')["scenes"] == ["my scene", 'a"b, c']
 
+    def test_names_in_any_script(self, call):
+        names = ["sc\U0001f600", "caf\u00e9", "\u6771\u4eac", "a\x85b", "back\\slash", "tab\t", "null", "1: [2"]
+        assert call("m.pt", *names)["scenes"] == names
+
+    def test_names_that_are_no_text_are_refused_in_a_list(self):
+        with pytest.raises(UserError, match=r"caf\\udce9 is no text in UTF-8: rename it"):
+            run_command(sample, "sample", ["m.pt", os.fsdecode(b"caf\xe9"), "b"])
+
     def test_nested_options_and_config_file(self, call, tmp_path):
         file = tmp_path / "c.yaml"
         file.write_text("model:\n  dim: 32\n  sizes: [2, 3]\n")
@@ -148,6 +156,11 @@ class TestArguments:
         with pytest.raises(FileNotFoundError, match=r"nothing\.yaml"):
             run_command(sample, "sample", ["m.pt", "a", "--config", "nothing.yaml"])
 
+    def test_config_file_that_is_no_text(self, tmp_path):
+        (tmp_path / "c.yaml").write_bytes(b"seconds: 1 # \xff\n")
+        with pytest.raises(UserError, match=r"c\.yaml is not text in UTF-8"):
+            run_command(sample, "sample", ["m.pt", "a", "--config", str(tmp_path / "c.yaml")])
+
     def test_help_shows_example_defaults_and_dashes(self, capsys):
         with pytest.raises(SystemExit) as end:
             run_command(sample, "sample", ["--help"])
@@ -168,6 +181,8 @@ class TestFailures:
             (UserError("No photos are left. Check the folder."), "nvs: No photos are left. Check the folder.\n"),
             (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.png"), "the disk is full"),
             (RuntimeError("write failed: No space left on device (os error 28)"), "the disk is full"),
+            (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "a.png"), "the disk is full"),
+            (RuntimeError("I/O error: File too large (os error 27)"), "the disk is full"),
             (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "a.png"), "nvs: a.png: permission denied\n"),
             (MemoryError(), "out of memory"),
             (KeyError("zz"), "nvs: unexpected KeyError: 'zz' (run again with --debug to see where)\n"),
@@ -178,6 +193,17 @@ class TestFailures:
         told = capsys.readouterr().err
         assert sentence in told
         assert told.count("\n") == 1
+
+    @pytest.mark.parametrize("first", [errno.ENOSPC, errno.EFBIG])
+    def test_full_disk_behind_another_error(self, fail, capsys, first):
+        try:
+            try:
+                raise OSError(first, os.strerror(first))
+            except OSError:
+                raise RuntimeError("the writer is in a bad state")  # noqa: B904
+        except RuntimeError as error:
+            assert fail(error) == 1
+        assert "the disk is full" in capsys.readouterr().err
 
     @pytest.mark.parametrize("words", [["--debug"], ["--debug", "--debug"]])
     def test_debug_shows_the_traceback(self, fail, capsys, words):

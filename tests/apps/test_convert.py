@@ -1,5 +1,7 @@
 """`nvs convert` as a person types it."""
 
+import resource
+
 import torch
 from tiny import make_model, make_views
 
@@ -25,6 +27,19 @@ def test_published_to_ours_and_back(tmp_path, capsys):
     assert set(back) == set(first) and all(torch.equal(back[k], first[k]) for k in first)
 
 
+def test_a_disk_that_gets_full_is_told(tmp_path, capsys):
+    nvs.save_model(make_model(), tmp_path / "a.safetensors")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for name in ("b.pt", "c.safetensors"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        try:
+            assert run("convert", tmp_path / "a.safetensors", tmp_path / name) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert "the disk is full" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
 def test_half_size(tmp_path):
     nvs.save_model(make_model(), tmp_path / "a.safetensors")
     assert run("convert", tmp_path / "a.safetensors", tmp_path / "b.safetensors", "--dtype", "bfloat16") == 0
@@ -41,7 +56,7 @@ def test_bad_input(tmp_path, capsys):
         ((tmp_path / "a.safetensors", tmp_path / "b.onnx"), "give .safetensors (ours) or .pt"),
         ((tmp_path / "a.safetensors", tmp_path / "a.safetensors"), "exists already"),
         ((tmp_path / "a.safetensors", tmp_path / "b.pt", "--dtype", "float16"), "float32"),
-        ((tmp_path / "a.safetensors", tmp_path / "noise.pt" / "b.safetensors"), "cannot be written"),
+        ((tmp_path / "a.safetensors", tmp_path / "noise.pt" / "b.safetensors"), "Nothing can be written"),
     ]
     for words, message in cases:
         assert run("convert", *words) == 1, words

@@ -1,5 +1,7 @@
 """`nvs encode` on a small capture with a small untrained model."""
 
+import json
+import os
 import shutil
 
 import pytest
@@ -55,6 +57,39 @@ def test_defaults_come_from_the_training(checkpoint, capture, tmp_path, monkeypa
     assert_same(SceneState.load("input.safetensors"), state_of(checkpoint, capture, chosen, (32, 40)))
 
 
+@pytest.mark.parametrize("given", [".", "../plant.v2", "{folder}"])
+def test_the_state_is_called_after_the_folder(checkpoint, capture, tmp_path, monkeypatch, given):
+    folder = tmp_path / "plant.v2"
+    shutil.copytree(capture, folder)
+    monkeypatch.chdir(folder)
+    assert main(["encode", checkpoint, given.format(folder=folder)]) == 0
+    assert list(tmp_path.rglob("*.safetensors")) == [folder / "plant.v2.safetensors"]
+
+
+def test_photos_named_for_testing_are_not_inputs(checkpoint, write_capture, tmp_path, capsys):
+    """5 of 8 photos are named for testing and none for training, so that 3 are left for a model that takes up to 3."""
+    capture = write_capture()
+    content = json.loads((capture / "transforms.json").read_text())
+    content["test_filenames"] = [f"images/{i:03d}.png" for i in (0, 1, 3, 4, 6)]
+    (capture / "transforms.json").write_text(json.dumps(content))
+    model = load_model(checkpoint)
+    model.trained = TrainedRange(views=(2, 6), image_size=(32, 40), fov_degrees=(30.0, 70.0))
+    save_model(model, tmp_path / "six.safetensors")
+    words = ["encode", str(tmp_path / "six.safetensors"), str(capture), "-o", str(tmp_path / "s.safetensors")]
+    assert main(words) == 0
+    assert_same(SceneState.load(tmp_path / "s.safetensors"), state_of(checkpoint, capture, [2, 5, 7], (32, 40)))
+    assert main([*words, "--views", "4"]) == 1
+    assert "has 3 photos to choose from" in capsys.readouterr().err
+
+
+def test_names_that_are_no_text(checkpoint, capture, tmp_path, capfd):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(capture, folder)
+    file = tmp_path / os.fsdecode(b"\xff.safetensors")
+    assert main(["encode", checkpoint, str(folder), "-o", str(file)]) == 0
+    assert "caf\\udce9: encoded 3 photos" in capfd.readouterr().out and file.is_file()
+
+
 @pytest.mark.parametrize(
     ("dtype", "kept"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
 )
@@ -94,6 +129,7 @@ def test_warns_outside_the_trained_range(checkpoint, capture, tmp_path, capsys):
         (["--views", "2", "--input-views", "1"], "both given"),
         (["-o", "state.mp4"], "ends in .safetensors"),
         (["-o", "file/scene.safetensors"], "Nothing can be written"),
+        (["-o", "folder.safetensors"], "is a folder"),
         (["--device", "cuda"], "no usable CUDA GPU"),
     ],
 )
@@ -102,10 +138,11 @@ def test_what_cannot_be_done_is_one_sentence(checkpoint, capture, tmp_path, monk
         pytest.skip("there is a GPU here")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
+    (tmp_path / "folder.safetensors").mkdir()
     assert main(["encode", checkpoint, capture, *words]) == 1
     told = capsys.readouterr()
     assert message in told.err and "Traceback" not in told.err and len(told.err.strip().splitlines()) == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.safetensors"]
 
 
 def test_missing_scene_checkpoint_and_photos(checkpoint, capture, tmp_path, monkeypatch, capsys):

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,19 @@ def test_scenes_of_one_name_get_sheets_of_their_own(checkpoint, tmp_path):
     out = tmp_path / "out"
     assert main(["eval", checkpoint, capture, capture, "--targets", "1", "--inputs", "2", "-o", str(out)]) == 0
     assert sorted(p.name for p in (out / "sheets").iterdir()) == ["skull.2.png", "skull.png"]
+
+
+def test_names_in_any_script_and_those_that_are_no_text(checkpoint, tmp_path, capfd):
+    emoji, latin = tmp_path / "sc\U0001f600", tmp_path / "set" / os.fsdecode(b"caf\xe9")
+    for folder in (emoji, latin):
+        shutil.copytree(bundled_scenes()["skull"], folder)
+    words = ["eval", checkpoint, str(emoji), str(tmp_path / "set"), "--targets", "1", "--inputs", "2"]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 0
+    assert "2 of 2 scenes" in capfd.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "out/metrics.csv").open(encoding="utf-8")))
+    assert {r["scene"] for r in rows} == {"sc\U0001f600", "caf\\udce9"}
+    read = json.loads((tmp_path / "out/metrics.json").read_text(encoding="utf-8"))
+    assert [s["name"] for s in read["scenes"]] == [emoji.name, latin.name]
 
 
 def test_zero_targets_means_all_and_image_size_is_taken(checkpoint, tmp_path):

@@ -120,6 +120,16 @@ def test_trained_range(run, write_capture, checkpoint):
     assert code == 1 and "no_such_model" in err
 
 
+def test_trained_range_of_a_capture_that_names_test_photos_only(run, write_capture, checkpoint):
+    folder = write_capture("some", size=(32, 32), focal=35.0)
+    content = json.loads((folder / "transforms.json").read_text())
+    for tested in (5, 8):
+        content["test_filenames"] = [f"images/{i:03d}.png" for i in range(tested)]
+        (folder / "transforms.json").write_text(json.dumps(content))
+        code, out, _ = run("inspect", folder, "--checkpoint", checkpoint)
+        assert code == 0 and "inside" in out
+
+
 def test_checkpoint(run, checkpoint, model):
     code, out, _ = run("inspect", checkpoint)
     parameters = sum(p.numel() for p in model.parameters()) / 1e6

@@ -1,6 +1,7 @@
 """`nvs render` on a small capture with a small untrained model."""
 
 import json
+import shutil
 
 import imageio_ffmpeg
 import numpy as np
@@ -75,8 +76,10 @@ class TestPaths:
         [
             (["spiral", "--frames", "4"], 4),
             (["turntable", "--frames", "4", "--zoom", "1.5"], 4),
-            (["interpolate", "--frames", "6"], 7),
-            (["interpolate", "--frames", "6", "--loop"], 6),
+            (["interpolate", "--frames", "6"], 6),
+            (["interpolate", "--frames", "2"], 2),
+            (["interpolate", "--frames", "7", "--loop"], 7),
+            (["interpolate", "--frames", "2", "--loop"], 2),
         ],
     )
     def test_others_of_a_state(self, checkpoint, state, tmp_path, words, count):
@@ -86,10 +89,26 @@ class TestPaths:
         assert shown.std(dim=0).max() > 2 / 255
 
     def test_interpolation_starts_and_ends_with_input_cameras(self, checkpoint, state, tmp_path):
-        words = ["--trajectory", "interpolate", "--frames", "4", "-o", f"{tmp_path}/out/"]
+        words = ["--trajectory", "interpolate", "--frames", "5", "-o", f"{tmp_path}/out/"]
         assert main(["render", checkpoint, state, *words]) == 0
         at_keyframes = rendered(checkpoint, state, SceneState.load(state).cameras)
         assert (pictures(tmp_path / "out")[::2] - at_keyframes).abs().max() <= 0.51 / 255
+
+    def test_interpolation_goes_evenly_along_its_whole_length(self, checkpoint, state, tmp_path):
+        """4 pictures of a path through 3 cameras stand at thirds: 0, 2/3, 4/3 and 2 segments from the start."""
+        words = ["--trajectory", "interpolate", "--frames", "4", "-o", f"{tmp_path}/out/"]
+        assert main(["render", checkpoint, state, *words]) == 0
+        dense = trajectory.interpolate(SceneState.load(state).cameras, 12)
+        assert dense.num_views == 25
+        assert_shown(tmp_path / "out", rendered(checkpoint, state, dense.select([0, 8, 16, 24])))
+
+    def test_interpolation_of_one_camera_or_to_one_picture(self, checkpoint, capture, state, tmp_path):
+        words = ["--trajectory", "interpolate", "--frames"]
+        assert main(["render", checkpoint, state, *words, "1", "-o", f"{tmp_path}/one/"]) == 0
+        assert len(pictures(tmp_path / "one")) == 1
+        assert main(["render", checkpoint, capture, *words, "3", "--views", "1", "-o", f"{tmp_path}/still/"]) == 0
+        still = pictures(tmp_path / "still")
+        assert len(still) == 3 and still.std(dim=0).max() == 0
 
     def test_held_out_photos_are_those_not_given(self, checkpoint, capture, tmp_path):
         words = ["--trajectory", "held-out", "--input-views", "1", "4", "6", "-o", f"{tmp_path}/out/"]
@@ -133,6 +152,12 @@ class TestOutput:
         assert next(imageio_ffmpeg.read_frames("scene_orbit.mp4"))["fps"] == 5
         with Image.open("spin.gif") as gif:
             assert gif.n_frames == 2 and gif.size == SIZE[::-1]
+
+    def test_name_of_the_folder_that_one_stands_in(self, checkpoint, capture, tmp_path, monkeypatch):
+        shutil.copytree(capture, tmp_path / "plant.v2")
+        monkeypatch.chdir(tmp_path / "plant.v2")
+        assert main(["render", checkpoint, ".", "--frames", "1", "--views", "2"]) == 0
+        assert list(tmp_path.rglob("*.mp4")) == [tmp_path / "plant.v2/plant.v2_orbit.mp4"]
 
     def test_warns_outside_the_trained_range(self, checkpoint, capture, tmp_path, capsys):
         words = ["--views", "5", "--frames", "1", "-o", f"{tmp_path}/out/"]

@@ -191,7 +191,42 @@ def test_init_from_keeps_what_fits_and_lists_the_rest(train, capture, tmp_path, 
     told = capsys.readouterr().err
     assert "blocks.0.memory.w0" in told
     assert "attention.qkv" not in told
-    assert train("wider", *words, "--model.dim", "64", "--model.patch-size", "4", "--init-from", source) in (0, 1)
+    # With more layers and other sizes, weights without a size in common with the checkpoint start at random.
+    assert train("deeper", *words, "--model.layers", "3", "--init-from", source) == 0
+    assert "blocks.2." in capsys.readouterr().err
+
+
+def test_init_from_of_another_width_starts_its_matrices_at_random(train, capture, tmp_path, capsys):
+    words = ["--data.scene", str(capture), "--training.max-steps", "1"]
+    assert train("run", *words) == 0
+    other = ["--model.dim", "64", "--model.patch-size", "4", "--model.attention-head-dim", "32"]
+    other += ["--model.memory.head_dim", "32", "--init-from", str(tmp_path / "run/last.ckpt")]
+    capsys.readouterr()
+    assert train("wider", *words, *other) == 0
+    random = next(line for line in capsys.readouterr().err.splitlines() if "at their random start" in line)
+    assert "decode.weight" in random and "blocks.0.memory.w0" in random
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        ([], None),
+        (["--model.layers", "24"], nvs.ModelConfig()),
+        (["--config", str(ROOT / "configs/l24_d768_ttt2x.yaml")], nvs.ModelConfig()),
+        (["--model.layers", "2"], nvs.ModelConfig(layers=2)),
+    ],
+)
+def test_the_default_model_counts_as_chosen_only_where_it_is_stated(capture, monkeypatch, tmp_path, words, chosen):
+    seen = []
+
+    def note(*args):
+        seen.append(args)
+        raise data.UserError("enough")
+
+    monkeypatch.setattr("apps.train.start_model", note)
+    place = ["--data.scene", str(capture), "--data.input-views", "1", "2", "--data.target-views", "1", "1"]
+    assert main(["train", *words, *place, "--init-from", "demo", "-o", str(tmp_path / "run")]) == 1
+    assert seen == [(chosen, None, "demo")]
 
 
 def test_init_from_without_a_model_takes_that_of_the_checkpoint(train, capture, tmp_path):
@@ -244,6 +279,52 @@ def test_a_run_is_not_overwritten(train, capture, capsys):
     assert train("run", *words) == 0
     assert train("run", *words) == 1
     assert "--resume last" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "told"), [("previous", "--resume last"), ("best", "best.ckpt")])
+def test_a_run_of_which_one_checkpoint_is_left_is_not_overwritten(train, capture, tmp_path, capsys, name, told):
+    (tmp_path / "run").mkdir()
+    (tmp_path / f"run/{name}.ckpt").write_bytes(b"precious")
+    assert train("run", "--data.scene", str(capture)) == 1
+    assert told in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "run").iterdir()] == [f"{name}.ckpt"]
+
+
+def test_what_is_no_run_or_of_another_optimizer_is_not_resumed(train, capture, tmp_path, capsys):
+    words = ["--data.scene", str(capture), "--training.max-steps", "1"]
+    assert train("run", *words, "--training.optimizer", "muon") == 0
+    before = (tmp_path / "run/config.yaml").read_bytes()
+    model = nvs.load_model(tmp_path / "run/last.ckpt")
+    nvs.save_model(model, tmp_path / "model.safetensors")
+    checkpoint = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
+    torch.save({k: x for k, x in checkpoint.items() if k != "optimizer_states"}, tmp_path / "weights.ckpt")
+    cases = {"last": "muon", str(tmp_path / "model.safetensors"): "no run", str(tmp_path / "weights.ckpt"): "no run"}
+    for resume, told in cases.items():
+        capsys.readouterr()
+        assert train("run", *words, "--resume", resume) == 1
+        error = capsys.readouterr().err
+        assert told in error and "unexpected" not in error
+    assert (tmp_path / "run/config.yaml").read_bytes() == before
+
+
+def test_unreadable_best_checkpoint_does_not_stop_a_resumption(train, capture, tmp_path):
+    words = ["--data.scene", str(capture), "--training.validate-every", "1"]
+    assert train("run", *words, "--training.max-steps", "1") == 0
+    best = tmp_path / "run/best.ckpt"
+    best.write_bytes(best.read_bytes()[:5000])
+    assert train("run", *words, "--training.max-steps", "2", "--resume", "last") == 0
+    assert torch.load(tmp_path / "run/last.ckpt", weights_only=True)["global_step"] == 2
+
+
+def test_nothing_to_train_on_is_told_before_the_network_is_built(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("apps.train.start_model", lambda *_: pytest.fail("the network was built"))
+    assert main(["train", "-o", str(tmp_path / "run")]) == 1
+    assert "--data.scenes" in capsys.readouterr().err
+
+
+def test_unknown_accelerator_is_wrong_usage(train, capsys):
+    assert train("run", "--training.accelerator", "foo") == 2
+    assert "one of auto, cpu, gpu, mps" in capsys.readouterr().err
 
 
 def test_resume_of_another_model_is_refused(train, capture, capsys):

@@ -9,7 +9,8 @@ import torch
 
 import data
 from data.batches import BatchMaker, DataConfig, move_world
-from data.datamodule import BatchStream, SceneData, find_scenes
+from data.datamodule import BatchStream, SceneData
+from data.finding import find_scenes
 
 
 @pytest.fixture
@@ -153,6 +154,23 @@ def test_scenes_are_found_by_path_pattern_and_list(tmp_path):
         find_scenes(str(tmp_path / "x*"))
     with pytest.raises(data.UserError, match=r"none\.txt"):
         find_scenes(str(tmp_path / "none.txt"))
+
+
+def test_folder_of_captures_stands_for_all_folders_in_it(scenes, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    assert find_scenes(tmp_path) == [tmp_path / name for name in ("broken", "one", "two")]
+    assert find_scenes(tmp_path / "one") == [tmp_path / "one"]
+
+
+def test_validation_on_a_single_photo_is_refused(scenes, write_capture):
+    views = {"input_views": (2, 2), "target_views": (1, 1)}
+    single = str(write_capture("single", 1))
+    with pytest.raises(data.UserError, match=r"single of data\.validation_scenes has one photo"):
+        SceneData(DataConfig(scenes, validation_scenes=[single], **views)).setup()
+    pair = SceneData(DataConfig(scenes, validation_scenes=[str(write_capture("pair", 2))], **views))
+    pair.setup()
+    assert [(i.inputs.num_views, i.targets.num_views) for i in pair.val_dataloader()] == [(1, 1)]
 
 
 def test_captures_that_cannot_be_used_are_left_out_and_told(scenes, write_capture, tmp_path):

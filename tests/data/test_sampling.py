@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import UserError, draw_views, spread
-from data.sampling import every
+from data.sampling import every, spread_cameras
 
 
 def circle(count):
@@ -71,3 +71,14 @@ def test_every_takes_even_steps():
     assert every(list(range(10, 21)), 3) == [10, 15, 20]
     assert every([4, 5, 6], 1) == [5]
     assert every([4, 5, 6], 3) == [4, 5, 6]
+    assert every(range(2), 5) == [0, 1]
+    assert every([], 1) == []
+    assert every([4, 5, 6], 0) == []
+
+
+def test_cameras_that_stand_together_are_spread_by_where_they_look(look_at):
+    angles = np.radians(np.arange(0, 360, 30))
+    c2w = np.stack([look_at((1, 2, 3), (1 + np.cos(a), 2 + np.sin(a), 3)) for a in angles])
+    chosen = spread_cameras(c2w, 3)
+    gaps = np.diff([*chosen, chosen[0] + 12])
+    assert gaps.max() - gaps.min() <= 2

@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,6 +116,25 @@ def test_choice_is_spread_repeatable_and_disjoint(capture):
     gaps = np.diff([*inputs, inputs[0] + 8])
     assert gaps.max() <= 3
     assert len(scene.choose(3, 2)[1]) == 2 and scene.choose(8, 0) == (list(range(8)), [])
+
+
+@pytest.mark.parametrize(
+    ("split", "pool", "held_out"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5, 6, 7], []),
+        ({"train": [1, 4], "test": [0]}, [1, 4], [0]),
+        ({"test": [0, 1, 3, 4, 6]}, [2, 5, 7], [0, 1, 3, 4, 6]),
+        ({"val": [2]}, [0, 1, 3, 4, 5, 6, 7], [2]),
+        ({"val": [2], "test": [5]}, [0, 1, 2, 3, 4, 6, 7], [5]),
+        ({"test": list(range(8))}, [0, 1, 2, 3, 4, 5, 6, 7], []),
+    ],
+)
+def test_inputs_come_from_the_pool(capture, split, pool, held_out):
+    scene = replace(open_scene(capture), split=split)
+    assert scene.input_pool == pool
+    assert scene.choose(len(pool)) == (pool, held_out)
+    with pytest.raises(UserError, match=f"has {len(pool)} frames"):
+        scene.choose(len(pool) + 1)
 
 
 @pytest.mark.parametrize(("inputs", "targets"), [(0, None), (9, None), (-1, 2), (4, 5), (4, -1)])

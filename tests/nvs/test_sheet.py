@@ -44,11 +44,15 @@ def test_very_large_images_shrink_and_keep_their_shape():
 
 
 def test_many_views_are_thinned_evenly():
-    assert sheet._evenly(100, 5) == [0, 25, 50, 74, 99]
-    assert sheet._evenly(3, 5) == [0, 1, 2]
     many = picture_sheet(torch.rand(40, 3, 8, 8), torch.rand(50, 3, 8, 8), torch.rand(50, 3, 8, 8))
     few = picture_sheet(torch.rand(16, 3, 8, 8), torch.rand(12, 3, 8, 8), torch.rand(12, 3, 8, 8))
     assert many.size == few.size
+
+
+def test_shown_inputs_reach_from_the_first_to_the_last():
+    inputs = _flat([[1, 0, 0]] + [[1, 1, 1]] * 38 + [[0, 0, 1]])
+    pixels = np.asarray(picture_sheet(inputs, _flat([[0, 1, 0]]), _flat([[0, 1, 0]])))
+    assert all((pixels == colour).all(-1).any() for colour in ((255, 0, 0), (0, 0, 255)))
 
 
 def test_long_names_keep_their_ends_and_fit():

@@ -344,6 +344,15 @@ class TestBadInput:
             ),
             ('{"format": "nvs-camera-path", "image_size": [4, 4], "frames": []}', "no cameras"),
             ('{"format": "nvs-camera-path", "image_size": [4], "frames": []}', "wrong type"),
+            (json.dumps(viewer_path(render_width=float("inf"))), "whole and positive"),
+            (json.dumps(viewer_path(fps=10**400)), "infinite or too large"),
+            (
+                '{"format": "nvs-camera-path", "image_size": [4, 4], "frames_per_segment": Infinity, "keyframes": '
+                '[{"c2w": [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0], "intrinsics": [1, 1, 2, 2]}]}',
+                "infinite or too large",
+            ),
+            ("[" * 100_000, "not valid JSON"),
+            ('{"camera_path": ' + "[" * 400 + "]" * 400 + ', "render_height": 8, "render_width": 8}', "wrong type"),
         ],
     )
     def test_path_files(self, tmp_path, content, message):

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from data import UserError
-from nvs.video import check_output, open_video
+from nvs.video import check_output, check_writable, open_video
 
 
 def moving_picture(count, h, w):
@@ -178,6 +178,16 @@ class TestRefusedBeforeTheFirstFrame:
             pytest.fail("the block must not be entered")
         assert (tmp_path / "photos" / "frame_0000.png").read_bytes() == b"a photo"
         assert sorted(p.name for p in tmp_path.iterdir()) == ["note", "photos"]
+
+    def test_nothing_is_made_yet(self, tmp_path):
+        assert check_output(f"{tmp_path}/deep/er/film.mp4") == "mp4"
+        assert check_output(f"{tmp_path}/deep/er/frames/") == "folder"
+        check_writable(tmp_path / "deep/er/numbers.json")
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_is_no_file(self, tmp_path):
+        with pytest.raises(UserError, match="is a folder: give the name of a file in it"):
+            check_writable(tmp_path)
 
     def test_no_frames(self, tmp_path):
         with pytest.raises(UserError, match="no frames"), open_video(tmp_path / "film.mp4", (4, 4), 0):
