@@ -3,7 +3,7 @@
 import functools
 import types
 
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 from beartype.roar import BeartypeDecorHintException
 
 
@@ -18,7 +18,7 @@ def check(function):
     shaped.__qualname__, shaped.__module__ = function.__qualname__, function.__module__
     shaped.__annotations__ = {k: hint for k, hint in function.__annotations__.items() if _is_shaped(hint)}
     try:
-        checked = beartype(shaped)
+        checked = beartype(shaped, conf=BeartypeConf(is_pep484_tower=True))
     except BeartypeDecorHintException:
         return function
     return functools.wraps(function)(checked)

@@ -22,12 +22,12 @@ def random_room(rng: np.random.Generator, config: ProceduralConfig, style: Style
     """A room around the origin, and half its size: closed, without a ceiling, or a floor alone under the sky."""
     half = np.array([*rng.uniform(1.8, 3.2, 2), rng.uniform(0.9, 1.5)])
     walls = str(rng.choice(["closed", "open above", "none"], p=[0.6, 0.15, 0.25]))
-    shapes = _planes(rng, config, half, walls)
+    shapes = _planes(rng, config, style.pictures, half, walls)
     for _ in range(int(rng.integers(config.shapes[0], config.shapes[1] + 1))):
         shapes += _thing_on_floor(rng, config, style, half)
     if walls != "none":
         for _ in range(int(rng.integers(0, 5))):
-            shapes.append(_thing_on_wall(rng, config, half))
+            shapes.append(_thing_on_wall(rng, config, style.pictures, half))
     if walls == "closed":
         lights, ambient = lamps(rng, config, half)
         return ProceduralScene(tuple(shapes), lights, ambient, None), half
@@ -65,11 +65,11 @@ def _clearance(scene: ProceduralScene, points: Float[np.ndarray, "n 3"]) -> Floa
 
 
 def _planes(
-    rng: np.random.Generator, config: ProceduralConfig, half: Float[np.ndarray, " 3"], walls: str
+    rng: np.random.Generator, config: ProceduralConfig, pictures: int, half: Float[np.ndarray, " 3"], walls: str
 ) -> list[Shape]:
-    """Floor, walls (often alike) and ceiling as half-spaces."""
-    calm = [Style(rng.uniform(), 0.15, (0.05, 0.5), (0.45, 1.0), s) for s in (0, 0)]
-    floor, wall, ceiling = (random_texture(rng, style, config, np.ones(3), (0.5, 3.0)) for style in (*calm, calm[0]))
+    """Floor, walls (often alike) and ceiling as half-spaces, in paler colours than the things."""
+    calm = [Style(rng.uniform(), 0.15, (0.05, 0.5), (0.45, 1.0), pictures) for _ in range(2)]
+    floor, wall, ceiling = (random_texture(rng, s, config, np.ones(3), (0.5, 3.0)) for s in (*calm, calm[0]))
     planes = [Shape(Kind.HALFSPACE, _facing(np.array([0, 0, 1.0]), half), floor)]
     if walls == "none":
         return planes
@@ -100,7 +100,9 @@ def _thing_on_floor(
     return [moved(shape, shift=place) for shape in thing]
 
 
-def _thing_on_wall(rng: np.random.Generator, config: ProceduralConfig, half: Float[np.ndarray, " 3"]) -> Shape:
+def _thing_on_wall(
+    rng: np.random.Generator, config: ProceduralConfig, pictures: int, half: Float[np.ndarray, " 3"]
+) -> Shape:
     """A thin box on a wall: a picture, a window or a door."""
     side, axis = rng.choice([-1, 1]), int(rng.integers(2))
     size = np.array([*rng.uniform(0.2, 0.6, 2), rng.uniform(0.2, 0.5)])
@@ -108,5 +110,7 @@ def _thing_on_wall(rng: np.random.Generator, config: ProceduralConfig, half: Flo
     place = rng.uniform(-0.7, 0.7, 3) * half
     place[axis] = side * half[axis]
     return Shape(
-        Kind.BOX, affine(np.diag(size), place), random_texture(rng, Style.random(rng, 0), config, size, (2.0, 6.0))
+        Kind.BOX,
+        affine(np.diag(size), place),
+        random_texture(rng, Style.random(rng, pictures), config, size, (2.0, 6.0)),
     )

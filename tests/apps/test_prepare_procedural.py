@@ -75,7 +75,7 @@ def test_rooms_and_pictures_on_shapes(tmp_path):
     assert run("-n", 1, "-o", tmp_path / "set", *words) == 0
     picture = np.asarray(Image.open(tmp_path / "set/000000/images/0001.png")).astype(int)
     assert picture.shape == (16, 24, 3)
-    assert (picture[..., 0] > picture[..., 1] + 30).mean() > 0.5
+    assert (picture[..., 0] > picture[..., 1] + 30).mean() > 0.3
     recipe = json.loads((tmp_path / "set/000000/transforms.json").read_text())["made_by_nvs_prepare"]
     assert recipe["mode"] == "room" and str(tmp_path) not in json.dumps(recipe)
 
