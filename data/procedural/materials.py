@@ -126,7 +126,7 @@ def distant_lights(
         azimuth, elevation = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(20, 80))
         flat = np.cos(elevation)
         place = np.array([flat * np.cos(azimuth), flat * np.sin(azimuth), np.sin(elevation), 0])
-        lights.append(Light(place, total * (1 - even) * 1.4 * share * _tint(rng), rng.uniform(0.01, 0.2)))
+        lights.append(Light(place, total * (1 - even) * 1.4 * share * _tint(rng), rng.uniform(0.01, 0.1)))
     return tuple(lights), total * even * np.array([[0.75], [1.0]]) * _tint(rng)
 
 
@@ -140,7 +140,7 @@ def lamps(
     for _ in range(count):
         x, y = rng.uniform(-0.6, 0.6, 2) * half[:2]
         place = np.array([x, y, half[2] * rng.uniform(0.75, 0.95), 1])
-        lights.append(Light(place, (1 - even) * 1.5 / count * _tint(rng), rng.uniform(0.03, 0.2)))
+        lights.append(Light(place, (1 - even) * 1.5 / count * _tint(rng), rng.uniform(0.03, 0.12)))
     return tuple(lights), even * np.array([[0.8], [1.0]]) * _tint(rng)
 
 

@@ -21,7 +21,7 @@ MODES = ("object", "room")
 
 
 def colored(red: float, green: float, blue: float) -> Texture:
-    return Texture(Pattern.GRADIENT, np.tile([red, green, blue], (4, 1)), np.eye(4)[:3])
+    return Texture(Pattern.GRADIENT, np.tile(np.array([red, green, blue], float), (4, 1)), np.eye(4)[:3])
 
 
 def ball(center, radius: float, texture: Texture) -> Shape:
