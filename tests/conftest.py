@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import jaxtyping
 import numpy as np
 import pytest
 from PIL import Image
@@ -78,6 +79,12 @@ def write_capture(tmp_path: Path) -> Callable[..., Path]:
 def capture(write_capture: Callable[..., Path]) -> Path:
     """A capture folder with 8 photos of 48x64 pixels (height x width)."""
     return write_capture()
+
+
+@pytest.fixture
+def no_shape_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switches off the run-time checks of shapes, which torch.compile cannot trace."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def _look_at(eye, target) -> np.ndarray:

@@ -99,7 +99,7 @@ def measure_speed(
     """Make batches of `scenes` x `views` for some seconds, after one to warm up."""
     procedural_batch(config, range(scenes), views, image_size, device)
     made, start, cpu_start = 0, time.perf_counter(), time.process_time()
-    while time.perf_counter() - start < seconds:
+    while not made or time.perf_counter() - start < seconds:
         made += scenes
         batch = procedural_batch(config, range(made, made + scenes), views, image_size, device)
         # The number can be told only when a GPU has finished.

@@ -163,7 +163,7 @@ def test_run_leaves_logs_sheets_settings_and_plain_checkpoints(train, write_capt
     assert log(run, "val/psnr_train_views") and log(run, "val/psnr_foreground")
     settings = yaml.safe_load((run / "config.yaml").read_text())
     assert settings["training"]["max_steps"] == 4
-    assert settings["model"]["memory"]["head_dim"] == 16
+    assert settings["model"]["memory"]["init_args"]["head_dim"] == 16
 
     model = nvs.load_model(run / "last.ckpt")
     assert model.trained is not None
@@ -374,7 +374,7 @@ def test_two_processes_train_one_model(config, capture, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
-def test_compiled_run_takes_the_same_steps(train, capture, tmp_path):
+def test_compiled_run_takes_the_same_steps(train, capture, tmp_path, no_shape_checks):
     words = ["--data.scene", str(capture), "--training.max-steps", "2", "--data.input-views", "2", "2"]
     words += ["--data.target-views", "1", "1", "--model.layers", "1"]
     assert train("plain", *words) == 0
