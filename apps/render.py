@@ -138,6 +138,7 @@ def _open(
                 f"{path} is a scene state, whose input views are fixed: leave out --views and --input-views."
             )
         state = SceneState.load(path, next(model.parameters()).device)
+        model.check_state(state)
         warn(*(model.trained.warnings_for(state.cameras, state.num_inputs) if model.trained else ()))
         return state, None
     encoded = encode_scene(model, path, views, input_views, slice_tokens=slice_tokens)

@@ -105,7 +105,7 @@ class LaCT(nn.Module):
 
         The views must be in the state's frame: load them from a scene with the state's `world_to_scene`.
         """
-        self._check_state(state)
+        self.check_state(state)
         if state.batched != (views.images.dim() == 5):
             raise ValueError("state and views must both have a batch axis, or neither")
         layers = self._absorb(views, state.with_batch().layers, slice_tokens)
@@ -116,7 +116,7 @@ class LaCT(nn.Module):
     ) -> Float[Tensor, "*b v 3 h w"]:
         """Pictures (0..1) that the cameras see; their image size may differ from the input views'."""
         _check_slice(slice_tokens)
-        self._check_state(state)
+        self.check_state(state)
         if state.batched != (cameras.c2w.dim() == 4):
             raise ValueError("state and cameras must both have a batch axis, or neither")
         cameras = cameras if state.batched else cameras.add_batch()
@@ -169,7 +169,8 @@ class LaCT(nn.Module):
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
 
-    def _check_state(self, state: SceneState) -> None:
+    def check_state(self, state: SceneState) -> None:
+        """Raise UserError if a state was made by another model."""
         own = self._own_fingerprint()
         if state.fingerprint and own and state.fingerprint != own:
             raise UserError(
