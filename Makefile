@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SHAPE_CHECKS := --jaxtyping-packages=nvs,data,shape_checks.check
 
-.PHONY: demo test test-fast fuzz lint format setup clean
+.PHONY: demo test test-fast fuzz viewer-speed lint format setup clean
 
 demo: setup
-	$(BIN)/nvs demo
+	$(BIN)/nvs demo --overwrite
 
 test: lint
 	$(BIN)/python -m pytest $(SHAPE_CHECKS) $(PYTEST_ARGS)
@@ -17,9 +17,13 @@ test: lint
 test-fast: setup
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-# 500 damaged inputs per capture format, each format within 1 GiB and each input within 5 s.
+# 500 damaged inputs per capture or mesh format, each format within 1 GiB and each input within 5 s.
 fuzz: setup
 	$(BIN)/python tests/fuzz/formats.py --inputs $(or $(INPUTS),500)
+
+# How soon pictures follow the pointer in a headless Chromium, and what long use costs.
+viewer-speed: setup
+	$(BIN)/python tests/browser/measure_viewer.py
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -7,39 +7,63 @@ from typing import Literal
 
 
 def convert(
-    source: str,
-    target: str,
-    to: Literal["transforms", "colmap", "opencv-json"] | None = None,
+    paths: list[str],
+    to: Literal["transforms", "colmap", "opencv-json", "shards"] | None = None,
+    image_size: tuple[int, int] | None = None,
+    shard_mb: int = 256,
+    quality: int | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a capture in another format, or a checkpoint in another form.
+    """Write captures in another format, or a checkpoint in another form. The last path is where the result goes.
 
-    A capture needs --to. Photos are copied; where the format knows nothing of a distorted lens, they are straightened.
+    Captures need --to. Photos are copied; where the format knows nothing of a distorted lens, they are straightened.
+    Shards are tar files for training sets that outgrow a disk or a machine: they hold many captures with photos of one
+    size, and are read as a stream (data.source shards in nvs train --help).
     The form of a checkpoint, ours (.safetensors) or that of the published LaCT code (.pt), follows from the target.
 
       nvs convert my_capture out/ --to colmap
+      nvs convert objects/ more/*.zip shards/ --to shards --image-size 128 128
       nvs convert obj_res256.pt obj.safetensors --dtype bfloat16
 
     Args:
-        source: Capture (folder, file or .zip), or checkpoint to read: .pt, .ckpt or .safetensors, or a shipped name.
-        target: Folder for the capture, or file for the checkpoint; its ending, .safetensors or .pt, says in which form.
-        to: Format of the capture: transforms.json of nerfstudio, a COLMAP model, or opencv_cameras.json of LaCT.
+        paths: Capture (folder, file or .zip) and folder to write; or a checkpoint to read (.pt, .ckpt, .safetensors or
+            a shipped name) and a file, whose ending says in which form. For shards, several captures, patterns and
+            lists of captures, and then the folder.
+        to: Format of the capture: transforms.json of nerfstudio, a COLMAP model, opencv_cameras.json of LaCT, or
+            WebDataset shards.
+        image_size: Height and width in pixels of the photos in shards.
+        shard_mb: Size in MB at which a shard is full.
+        quality: Photos in shards as WebP of this quality, 1 to 100 (default: PNG, without loss).
         dtype: Number format of the weights in a .safetensors file (default: float32).
         overwrite: Replace a target that exists; of a folder, only what this command writes.
     """
     from data import UserError
 
+    if len(paths) < 2:
+        raise UserError("Give what to convert and, behind it, where the result goes.")
+    *sources, target = paths
+    if to is not None and dtype is not None:
+        raise UserError("--dtype is for checkpoints; leave it out, or leave --to out to convert a checkpoint.")
+    if to != "shards" and (image_size is not None or quality is not None):
+        raise UserError("--image-size and --quality are for --to shards; other formats keep the photos as they are.")
+    if to == "shards":
+        from apps.convert_shards import convert_shards
+
+        convert_shards(sources, Path(target), image_size, shard_mb, quality, overwrite)
+        return
+    if len(sources) > 1:
+        raise UserError(f"{len(sources)} things to convert were given; give one, or write captures with --to shards.")
     if to is not None:
         from apps.convert_scene import convert_scene
 
-        if dtype is not None:
-            raise UserError("--dtype is for checkpoints; leave it out, or leave --to out to convert a checkpoint.")
-        convert_scene(source, Path(target), to, overwrite)
+        convert_scene(sources[0], Path(target), to, overwrite)
         return
-    if Path(source).is_dir():
-        raise UserError(f"{source} is a folder: say in which format to write the capture, for example --to transforms.")
-    _convert_checkpoint(source, target, dtype, overwrite)
+    if Path(sources[0]).is_dir():
+        raise UserError(
+            f"{sources[0]} is a folder: say in which format to write the capture, for example --to transforms."
+        )
+    _convert_checkpoint(sources[0], target, dtype, overwrite)
 
 
 def _convert_checkpoint(

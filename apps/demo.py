@@ -34,6 +34,7 @@ def demo(
     inputs: int = 4,
     frames: int = 72,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    overwrite: bool = False,
 ) -> None:
     """Encode a few photos of a shipped capture with the shipped model, and render views that it has not seen.
 
@@ -48,10 +49,11 @@ def demo(
         inputs: number of photos that the model is given, spread over the camera positions.
         frames: length of the film in pictures, at 24 per second.
         device: where to compute; auto takes the GPU if there is one.
+        overwrite: replace the results of an earlier demo in the folder.
     """
     from rich.console import Console
 
-    from data import UserError, bundled_scenes
+    from data import UserError, bundled_scenes, check_free
     from nvs import load_model
     from nvs.video import check_writable
 
@@ -61,6 +63,8 @@ def demo(
     console = Console(highlight=False)
     folder = Path(output)
     check_writable(folder / "metrics.json")
+    for name in ("sheet.png", "orbit.mp4", "state.safetensors", "metrics.json"):
+        check_free(folder / name, overwrite)
     no_film = _why_no_film(folder / "orbit.mp4")
     shipped = bundled_scenes()
     if scene not in shipped:

@@ -29,7 +29,9 @@ def encode(
     image_size: tuple[int, int] | None = None,
     dtype: Literal["fp32", "bf16", "fp16"] = "fp32",
     slice_tokens: int | None = None,
+    precision: Literal["fp32", "bf16", "auto"] = "fp32",
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    overwrite: bool = False,
 ) -> None:
     """Turn the photos of a capture into a scene state, from which any view can be rendered.
 
@@ -46,8 +48,12 @@ def encode(
         image_size: height and width in pixels that photos are scaled and cropped to; by default that of the training.
         dtype: numbers in the file; bf16 and fp16 halve its size.
         slice_tokens: tokens worked on at a time; lower it when memory runs out.
+        precision: of matrix products; bf16 is about twice as fast where the hardware has it and a little less exact;
+            auto takes it where it is faster.
         device: where to compute; auto takes the GPU if there is one.
+        overwrite: replace a file that exists.
     """
+    from data import check_free
     from nvs import load_model
     from nvs.video import check_writable
 
@@ -57,7 +63,9 @@ def encode(
             f"A scene state is a safetensors file: give --output a name that ends in .safetensors, not {file}."
         )
     check_writable(file)
-    model = load_model(checkpoint, pick_device(device))
+    check_free(file, overwrite)
+    computer = pick_device(device)
+    model = load_model(checkpoint, computer, pick_precision(precision, computer))
     encoded = encode_scene(model, scene, views, input_views, image_size, slice_tokens)
     encoded.state.save(file, DTYPES[dtype])
     h, w = encoded.state.image_size
@@ -142,6 +150,18 @@ def pick_device(name: Literal["auto", "cpu", "cuda"]) -> str:
     if name == "cuda" and not available:
         raise _error("There is no usable CUDA GPU here: leave --device out, or give --device cpu.")
     return ("cuda" if available else "cpu") if name == "auto" else name
+
+
+def pick_precision(name: Literal["fp32", "bf16", "auto"], device: str) -> Literal["fp32", "bf16"]:
+    """The precision of matrix products; bfloat16 where it would be emulated is warned about."""
+    from nvs.precision import has_bfloat16
+
+    if name == "fp32":
+        return "fp32"
+    fast = has_bfloat16(device)
+    if name == "bf16" and not fast:
+        warn(f"this {device} has no instructions for bf16, which makes it slower than --precision fp32")
+    return "bf16" if fast or name == "bf16" else "fp32"
 
 
 def _check_frames(scene: Scene, numbers: Sequence[int]) -> tuple[list[int], list[int]]:

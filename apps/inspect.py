@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MODEL_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth")
 DEFAULT_CHECKPOINT = "demo"
 SHOWN_FRAMES = 8
+RANGES = ("views", "fov_degrees")
+"""What of a trained range is two numbers, the least and the most."""
 LENS_NUMBERS = {
     "opencv": "k1 k2 p1 p2 k3 k4 k5 k6",
     "fisheye": "k1 k2 k3 k4",
@@ -31,6 +33,7 @@ def inspect(
     background: str = "white",
     strict: bool = False,
     all_frames: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Tell what a capture, a checkpoint or a scene state is, and what looks wrong with it.
 
@@ -47,9 +50,12 @@ def inspect(
         background: colour behind photos with alpha: white, black, #rrggbb or r,g,b with numbers 0 to 255.
         strict: fail at the first warning instead of telling it.
         all_frames: list all frames with their numbers instead of the first few.
+        overwrite: dump into a folder that is not empty.
     """
-    from data import UserError
+    from data import UserError, check_free
 
+    if dump is not None:
+        check_free(dump, overwrite)
     if image_size is not None and min(image_size) < 1:
         raise UserError("--image-size must be two numbers of 1 or more, height and width.")
     file = Path(path)
@@ -198,7 +204,7 @@ def _model_rows(model: LaCT) -> Iterable[tuple[str, str]]:
         yield "trained range", "unknown"
         return
     for name, value in model.trained.to_dict().items():
-        yield f"trained {name}", " to ".join(map(str, value)) if name in ("views", "fov_degrees") else str(value)
+        yield f"trained {name}", " to ".join(f"{v:.4g}" for v in value) if name in RANGES else str(value)
 
 
 def _is_shipped(name: str) -> bool:

@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from apps.progress import progress_bar
 
 if TYPE_CHECKING:
     from data import MeshSceneConfig
@@ -185,15 +187,3 @@ def start_worker() -> None:
 def core_count() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def progress_bar(text: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time left, and the function that moves it one step."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("left"), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda: progress.advance(task)

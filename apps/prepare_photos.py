@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+
+from apps.progress import progress_bars
 
 
 def prepare_photos(
@@ -51,21 +51,3 @@ def prepare_photos(
     for line in report.lines():
         print(line)
     print(f"scene: {output}")
-
-
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """One bar per kind of work with the time left, and the function that moves them."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("left"), console=Console(stderr=True), transient=True) as bars:
-        tasks = {}
-
-        def on_step(doing: str, done: int, total: int) -> None:
-            if doing not in tasks:
-                tasks[doing] = bars.add_task(doing, total=total)
-            bars.update(tasks[doing], completed=done, total=total)
-
-        yield on_step

@@ -7,7 +7,8 @@ from concurrent.futures import as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from apps.prepare_meshes import core_count, progress_bar, result_of, workers
+from apps.prepare_meshes import core_count, result_of, workers
+from apps.progress import progress_bar
 
 if TYPE_CHECKING:
     from data import ProceduralConfig

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from apps.encode import Encoded, default_name, encode_scene, pick_device, warn
+from apps.encode import Encoded, default_name, encode_scene, pick_device, pick_precision, warn
 
 if TYPE_CHECKING:
     from data import Cameras
@@ -33,7 +33,9 @@ def render(
     input_views: list[int] | None = None,
     views_per_batch: int = 8,
     slice_tokens: int | None = None,
+    precision: Literal["fp32", "bf16", "auto"] = "fp32",
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    overwrite: bool = False,
 ) -> None:
     """Render novel views of a capture or a scene state along a camera path.
 
@@ -57,8 +59,12 @@ def render(
         input_views: input photos if a capture is given, as numbers counted from 0.
         views_per_batch: pictures rendered at a time; lower it when memory runs out.
         slice_tokens: tokens worked on at a time; lower it when memory runs out.
+        precision: of matrix products; bf16 is about twice as fast where the hardware has it and a little less exact;
+            auto takes it where it is faster.
         device: where to compute; auto takes the GPU if there is one.
+        overwrite: replace a film that exists; a folder for pictures must be new or empty.
     """
+    from data import check_free
     from nvs import Renderer, load_model
     from nvs.renderer import reframe
     from nvs.video import check_output
@@ -68,7 +74,9 @@ def render(
     speed = fps if fps is not None else file.fps if file else 24.0
     place = output or f"{default_name(scene_or_state)}_{Path(trajectory).stem}.mp4"
     check_output(place, speed)
-    model = load_model(checkpoint, pick_device(device))
+    check_free(place, overwrite)
+    computer = pick_device(device)
+    model = load_model(checkpoint, computer, pick_precision(precision, computer))
     state, encoded = _open(model, scene_or_state, views, input_views, slice_tokens)
     if file is not None:
         cameras = file.cameras.transform(state.world_to_scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import warnings
@@ -22,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from apps.arguments import is_stated
 from apps.train_settings import check_sizes, load_perceptual, trained_range, write_config
 from data import UserError
-from data.batches import DataConfig
+from data.config import DataConfig
 from data.datamodule import SceneData
 from kernels import current_backend
 from nvs import ModelConfig
@@ -144,6 +145,8 @@ def _announce(trainer: pl.Trainer, module: Training, scenes: SceneData) -> None:
     shown = f"{len(scenes.scenes)} captures with {photos} training photos, {held_out} held out"
     if scenes.config.source == "procedural":
         shown = f"random scenes ({scenes.config.procedural.mode} mode)"
+    if scenes.shards:
+        shown = f"{sum(len(shard.scenes) for shard in scenes.shards.shards)} captures in shards"
     parameters = sum(p.numel() for p in module.model.parameters()) / 1e6
     device = trainer.strategy.root_device.type
     kernels = current_backend()
@@ -159,7 +162,8 @@ def _announce(trainer: pl.Trainer, module: Training, scenes: SceneData) -> None:
 def _tell_memory(trainer: pl.Trainer, module: Training, data: DataConfig) -> None:
     device = trainer.strategy.root_device
     bfloat16, again = module.config.precision != "fp32", module.config.activation_checkpointing
-    largest = StepShape(data.batch_size, data.input_views[1], data.target_views[1], data.image_size, bfloat16, again)
+    size = max(data.all_sizes, key=math.prod)
+    largest = StepShape(data.batch_size, data.input_views[1], data.target_views[1], size, bfloat16, again)
     weights, activations = training_bytes(module.model.config, largest)
     needed, free = weights + activations, free_bytes(device)
     _say(f"Memory: about {needed / 1e9:.2g} GB for each process ({activations / 1e9:.2g} GB of it activations)")

@@ -10,7 +10,9 @@ import yaml
 from torch import nn
 
 from data import UserError, write_atomic
-from data.batches import DataConfig, TrainingScene
+from data.batches import TrainingScene
+from data.config import DataConfig
+from data.shards.index import find_shards
 from nvs import ModelConfig, TrainedRange
 from nvs.lpips import Unavailable, load_lpips
 from nvs.trained_range import horizontal_fov
@@ -20,12 +22,13 @@ from nvs.training_config import TrainingConfig
 def check_sizes(model: ModelConfig, data: DataConfig) -> None:
     """Refuse an image size (pixels) that cannot be cut into the model's patches."""
     patch = model.patch_size
-    if any(side % patch for side in data.image_size):
-        near = [max(patch, round(side / patch) * patch) for side in data.image_size]
-        raise UserError(
-            f"data.image_size {list(data.image_size)} cannot be cut into patches of {patch} pixels; "
-            f"the nearest size is {near}."
-        )
+    for size in data.all_sizes:
+        if any(side % patch for side in size):
+            name = "image_size" if size == data.image_size else "image_sizes"
+            near = [max(patch, round(side / patch) * patch) for side in size]
+            raise UserError(
+                f"data.{name} {list(size)} cannot be cut into patches of {patch} pixels; the nearest size is {near}."
+            )
 
 
 def load_perceptual(training: TrainingConfig) -> nn.Module | None:
@@ -44,6 +47,8 @@ def trained_range(scenes: list[TrainingScene], data: DataConfig) -> TrainedRange
     fov = [horizontal_fov(s.scene.cameras(s.train, data.image_size)) for s in scenes]
     if data.source == "procedural":
         described, fov = f"procedural scenes ({data.procedural.mode} mode)", [data.procedural.fov_degrees]
+    if data.source == "shards":
+        described, fov = f"shards: {', '.join(data.shards or [])}", [find_shards(data.shards or []).fov_degrees]
     return TrainedRange(
         views=data.input_views,
         image_size=data.image_size,
@@ -60,7 +65,7 @@ def write_config(
 ) -> None:
     """The resolved settings, in the form that --config takes."""
     values = {"model": model, "data": data, "training": training}
-    plain: dict[str, Any] = {k: _plain(asdict(v)) for k, v in values.items()}
+    plain: dict[str, Any] = {k: plain_values(asdict(v)) for k, v in values.items()}
     # Which memory layer it is, in the words that --config takes.
     memory = type(model.memory)
     plain["model"]["memory"] = {
@@ -72,8 +77,8 @@ def write_config(
         temporary.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Tuples as lists: YAML's safe form has no tuples."""
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: plain_values(v) for k, v in value.items()}
+    return [plain_values(v) for v in value] if isinstance(value, list | tuple) else value

@@ -1,15 +1,17 @@
 """Captures on disk -> cameras and images."""
 
+from data.archive import unpack_into
 from data.bundled import bundled_scenes
 from data.cameras import Cameras, join_cameras
 from data.errors import UserError
-from data.files import PHOTO_SUFFIXES, read_json, write_atomic
+from data.files import PHOTO_SUFFIXES, check_free, read_json, write_atomic
 from data.finding import find_scenes
 from data.frames import Frame
 from data.images import PhotoCache
+from data.made_scenes import remove_partial_scene
 from data.meshes.loading import MESH_SUFFIXES, find_meshes, load_mesh
 from data.meshes.rendering import require_open3d
-from data.meshes.scenes import MeshSceneConfig, remove_partial_scene, write_mesh_scene
+from data.meshes.scenes import MeshSceneConfig, write_mesh_scene
 from data.normalization import Normalization
 from data.normalization import fit as fit_normalization
 from data.parsers import list_scenes
@@ -24,6 +26,7 @@ from data.procedural import (
 )
 from data.sampling import draw_count, draw_views, every, spread
 from data.scene import Scene, open_scene
+from data.shards.writing import ShardConfig, write_shards
 from data.views import Views, join_views, stack_views
 from data.writers import SceneFormat, write_scene
 
@@ -40,9 +43,11 @@ __all__ = [
     "ProceduralConfig",
     "Scene",
     "SceneFormat",
+    "ShardConfig",
     "UserError",
     "Views",
     "bundled_scenes",
+    "check_free",
     "draw_count",
     "draw_views",
     "every",
@@ -62,9 +67,11 @@ __all__ = [
     "require_open3d",
     "spread",
     "stack_views",
+    "unpack_into",
     "write_atomic",
     "write_mesh_scene",
     "write_photo_scene",
     "write_procedural_scene",
     "write_scene",
+    "write_shards",
 ]

@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from data.normalization import Normalization
-from data.procedural import ProceduralConfig
-from data.sampling import draw_count, draw_views
+from data.augmentation import Augmentation, augment, draw_augmentation
+from data.background import parse_background
+from data.config import DataConfig
+from data.errors import UserError
+from data.sampling import draw_count, draw_inputs, draw_stretch, draw_views
 from data.scene import Scene
 from data.views import Views, stack_views
 
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which captures a model is trained on, and what each training batch shows of them."""
-
-    scenes: list[str] | None = None
-    """Captures: paths, patterns such as `objects/*`, or .txt files with one path a line (relative to the .txt file)."""
-    scene: str | None = None
-    """One capture; takes the place of `scenes`."""
-    weights: list[float] | None = None
-    """Share of the draws for each entry of `scenes` (any scale, spread evenly over its captures); none: captures are
-    equally likely."""
-    description: str = ""
-    """What the checkpoint says of its training data; empty: the number of captures and the entries."""
-    image_size: tuple[int, int] = (64, 64)
-    """Height and width in pixels; the model's patch size must divide both."""
-    batch_size: int = 8
-    """Captures per step on each device."""
-    input_views: tuple[int, int] = (2, 6)
-    """Fewest and most input views; one number is drawn for each batch."""
-    target_views: tuple[int, int] = (4, 4)
-    """Fewest and most views to be rendered; one number is drawn for each batch."""
-    targets_may_be_inputs: bool = False
-    """Whether a view to be rendered may also be an input view."""
-    normalization: Normalization = "focus"
-    """How the world is moved and scaled; fitted on the drawn input views only."""
-    background: str = "white"
-    """Colour behind photos with alpha: white, black, or #rrggbb."""
-    rotate_world: bool = False
-    """Turn each drawn capture about the up axis by a random angle."""
-    scale_jitter: float = 0.0
-    """Scale each drawn capture by a random factor between 1 / (1 + x) and 1 + x."""
-    holdout_every: int = 0
-    """Hold out every k-th photo of captures whose files name no val or test photos; 0 holds out none."""
-    validation_scenes: list[str] | None = None
-    """Captures for validation only, given like `scenes`; none: the held-out photos of the training captures."""
-    validation_max_scenes: int = 4
-    """Most captures looked at in each validation."""
-    validation_views: tuple[int, int] = (4, 4)
-    """Input views and most rendered views for each capture in validation."""
-    workers: int = 0
-    """Processes that prepare batches; 0 does it between the steps."""
-    cache_gb: float = 1.0
-    """Memory for decoded photos in GB, all workers of a device together."""
-    source: Literal["captures", "procedural"] = "captures"
-    """captures: those given above. procedural: random scenes made on the fly, without end and without files."""
-    procedural: ProceduralConfig = field(default_factory=ProceduralConfig)
-    """What procedural scenes are like."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        for name in ("input_views", "target_views"):
-            low, high = getattr(self, name)
-            if not 1 <= low <= high:
-                raise ValueError(f"data.{name} must be two numbers, 1 <= fewest <= most, got {low} and {high}")
-        for name in ("batch_size", "validation_max_scenes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"data.{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("scale_jitter", "holdout_every", "workers", "cache_gb"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"data.{name} must not be negative, got {getattr(self, name)}")
-        if min(*self.image_size, *self.validation_views) < 1:
-            raise ValueError("data.image_size and data.validation_views must hold numbers of 1 or more")
-        if self.holdout_every == 1:
-            raise ValueError("data.holdout_every 1 would hold out every photo; use 2 or more, or 0 for none")
-        if self.source == "procedural" and (self.scene or self.scenes):
-            raise ValueError("data.source procedural takes no captures; leave out data.scene and data.scenes")
-        if self.weights is not None and (
-            len(self.weights) != len(self.scenes or []) or min(self.weights, default=0.0) <= 0
-        ):
-            raise ValueError("data.weights needs one number above 0 for each entry of data.scenes")
+Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -98,14 +30,24 @@ class TrainingScene:
     weight: float = 1.0
 
 
+def part_photos(scene: Scene, holdout_every: int = 0) -> TrainingScene:
+    """Part the photos: those that the files name val or test, or else every k-th, are never trained on."""
+    split, everything = scene.split, list(range(len(scene)))
+    held_out = split.get("val") or split.get("test") or []
+    if not held_out and holdout_every:
+        held_out = everything[holdout_every // 2 :: holdout_every]
+    kept_back = {*held_out, *split.get("val", []), *split.get("test", [])}
+    return TrainingScene(scene, [i for i in split.get("train") or everything if i not in kept_back], held_out)
+
+
 class Draw(NamedTuple):
-    """What one item of a batch shows: a capture, its input and target frames, and how its world is moved."""
+    """What one item of a batch shows: a capture, its input and target frames, at which size, and how it is varied."""
 
     scene: int
     inputs: list[int]
     targets: list[int]
-    angle: float
-    scale: float
+    augmentation: Augmentation
+    image_size: Size
 
 
 class Batch(NamedTuple):
@@ -120,49 +62,112 @@ class BatchMaker:
 
     def __init__(self, scenes: list[TrainingScene], config: DataConfig, seed: int) -> None:
         self.scenes, self.config, self.seed = scenes, config, seed
-        weights = np.array([s.weight for s in scenes], dtype=np.float64)
-        self.chances = weights / weights.sum()
+        self.buckets = fill_buckets(scenes, config.all_sizes)
 
     def draw(self, step: int, rank: int = 0) -> list[Draw]:
         """Choose captures, views and augmentation for one batch; nothing is loaded."""
         config = self.config
         rng = np.random.default_rng([self.seed, step, rank])
         counts = draw_count(rng, config.input_views), draw_count(rng, config.target_views)
-        reach = math.log1p(config.scale_jitter)
+        bucket = self.buckets[0] if len(self.buckets) == 1 else self.buckets[_choose(rng, self.buckets)]
         draws = []
-        for index in rng.choice(len(self.scenes), size=config.batch_size, p=self.chances):
-            frames = self.scenes[index].train
-            inputs, targets = draw_views(rng, len(frames), *counts, config.targets_may_be_inputs)
-            angle = rng.uniform(0, 2 * math.pi) if config.rotate_world else 0.0
-            scale = math.exp(rng.uniform(-reach, reach))
-            draws.append(Draw(int(index), [frames[i] for i in inputs], [frames[i] for i in targets], angle, scale))
+        for index in rng.choice(len(self.scenes), size=config.batch_size, p=bucket.chances):
+            inputs, targets = draw_frames(rng, self.scenes[index], counts, config)
+            draws.append(Draw(int(index), inputs, targets, draw_augmentation(rng, config), bucket.image_size))
         return draws
 
     def batch(self, step: int, rank: int = 0) -> Batch:
         """Load the batch that `draw` chose."""
-        pairs = [self._load(draw) for draw in self.draw(step, rank)]
-        return Batch(stack_views([p[0] for p in pairs]), stack_views([p[1] for p in pairs]))
-
-    def _load(self, draw: Draw) -> tuple[Views, Views]:
-        config = self.config
-        scene = self.scenes[draw.scene].scene.normalize(draw.inputs, config.normalization)
-        views = scene.load(draw.inputs + draw.targets, config.image_size)
-        if views.alpha is None:  # photos without alpha are all foreground, so that they stack with those that have it
-            views = replace(views, alpha=torch.ones_like(views.images[:, :1]))
-        views = move_world(views, draw.angle, draw.scale, "y" if config.normalization == "mean_pose" else "z")
-        count = len(draw.inputs)
-        return views.select(slice(0, count)), views.select(slice(count, None))
+        return stack_batch(
+            [load_draw(self.scenes[draw.scene].scene, draw, self.config) for draw in self.draw(step, rank)]
+        )
 
 
-def move_world(views: Views, angle: float, scale: float, up: Literal["y", "z"] = "z") -> Views:
-    """Turn the world by `angle` (radians) about the up axis through the origin and scale it; pixels stay."""
-    if angle == 0 and scale == 1:
-        return views
-    cos, sin = math.cos(angle), math.sin(angle)
-    turn = [[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]] if up == "z" else [[cos, 0, sin], [0, 1, 0], [-sin, 0, cos]]
-    similarity = torch.eye(4, dtype=torch.float64)
-    similarity[:3, :3] = scale * torch.tensor(turn, dtype=torch.float64)
-    moved = views.transform(similarity)
-    if views.world_to_scene is None:
-        return moved
-    return replace(moved, world_to_scene=similarity @ views.world_to_scene)
+class Bucket(NamedTuple):
+    """An image size, its share of the batches, and the chance of each capture in a batch of this size."""
+
+    image_size: Size
+    share: float
+    chances: np.ndarray
+
+
+def fill_buckets(scenes: Sequence[TrainingScene], sizes: Sequence[Size]) -> list[Bucket]:
+    """Put each capture into the size whose aspect is nearest to that of its photos, or evenly into several such."""
+    weights = np.array([s.weight for s in scenes], dtype=np.float64)
+    photos = np.array([np.median([np.log(w / h) for h, w in (f.image_size for f in s.scene.frames)]) for s in scenes])
+    distance = np.abs(photos[:, None] - np.array([np.log(w / h) for h, w in sizes]))
+    nearest = distance <= distance.min(1, keepdims=True) + 1e-9
+    parts = weights[:, None] * nearest / nearest.sum(1, keepdims=True)
+    shares = parts.sum(0)
+    filled = [i for i in range(len(sizes)) if shares[i] > 0]
+    return [Bucket(sizes[i], shares[i] / weights.sum(), parts[:, i] / shares[i]) for i in filled]
+
+
+def nearest_size(scene: Scene, sizes: Sequence[Size]) -> Size:
+    """The size that a capture is shown at."""
+    return fill_buckets([TrainingScene(scene, [], [])], sizes)[0].image_size
+
+
+def usable(train: list[int], config: DataConfig) -> bool:
+    """Whether these frames are enough for the largest draw."""
+    if config.frame_distance is None:
+        return len(train) >= config.views_needed
+    rng = np.random.default_rng(0)
+    return draw_stretch(rng, train, config.frame_distance, config.views_needed) is not None
+
+
+def draw_frames(
+    rng: np.random.Generator, scene: TrainingScene, counts: tuple[int, int], config: DataConfig
+) -> tuple[list[int], list[int]]:
+    """Frames of a capture as inputs and targets, as many as `counts` says of each."""
+    frames, ends, overlap = scene.train, [], config.targets_may_be_inputs
+    if config.frame_distance is not None:
+        needed = max(counts) if overlap else sum(counts)
+        stretch = draw_stretch(rng, frames, config.frame_distance, needed)
+        if stretch is None:
+            raise UserError(f"{scene.scene.name} has no {needed} photos within data.frame_distance. Leave it out.")
+        frames = frames[stretch[0] : stretch[1] + 1]
+        ends = [0, len(frames) - 1][: counts[0]]
+    if config.input_selection == "random" and not ends:
+        inputs, targets = draw_views(rng, len(frames), *counts, overlap)
+    else:
+        inputs = _draw_inputs(rng, scene, frames, ends, counts[0], config)
+        rest = range(len(frames)) if overlap else [i for i in range(len(frames)) if i not in inputs]
+        targets = rng.permutation(rest)[: counts[1]].tolist()
+    return [frames[i] for i in inputs], [frames[i] for i in targets]
+
+
+def load_draw(scene: Scene, draw: Draw, config: DataConfig) -> tuple[Views, Views]:
+    """The input and target views of one item, in the frame that the input views alone tell, varied as drawn."""
+    scene = scene.normalize(draw.inputs, config.normalization)
+    views = scene.load(draw.inputs + draw.targets, draw.image_size)
+    if views.alpha is None:  # photos without alpha are all foreground, so that they stack with those that have it
+        views = replace(views, alpha=torch.ones_like(views.images[:, :1]))
+    up = "y" if config.normalization == "mean_pose" else "z"
+    views = augment(views, draw.augmentation, up, parse_background(config.background))
+    count = len(draw.inputs)
+    return views.select(slice(0, count)), views.select(slice(count, None))
+
+
+def stack_batch(pairs: Sequence[tuple[Views, Views]]) -> Batch:
+    """Items of the same numbers of views and one size as a batch."""
+    return Batch(stack_views([p[0] for p in pairs]), stack_views([p[1] for p in pairs]))
+
+
+def _draw_inputs(
+    rng: np.random.Generator,
+    scene: TrainingScene,
+    frames: list[int],
+    ends: list[int],
+    count: int,
+    config: DataConfig,
+) -> list[int]:
+    if config.input_selection != "random":
+        c2w = np.stack([scene.scene.frames[i].c2w for i in frames])
+        return draw_inputs(rng, c2w, count, config.input_selection)
+    between = rng.permutation(range(1, len(frames) - 1))[: count - len(ends)]
+    return [*ends, *between.tolist()]
+
+
+def _choose(rng: np.random.Generator, buckets: Sequence[Bucket]) -> int:
+    return int(rng.choice(len(buckets), p=[bucket.share for bucket in buckets]))

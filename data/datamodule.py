@@ -11,13 +11,17 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from data.batches import Batch, BatchMaker, DataConfig, TrainingScene
+from data.augmentation import Augmentation
+from data.batches import Batch, BatchMaker, TrainingScene, nearest_size, part_photos, usable
+from data.config import DataConfig
 from data.errors import UserError
 from data.finding import find_scenes
 from data.images import PhotoCache
 from data.procedural_batches import ProceduralBatchMaker, ProceduralDraw
 from data.sampling import every, spread_cameras
 from data.scene import Scene, open_scene
+from data.shards.index import ShardSet, find_shards
+from data.shards.stream import Lane, ShardStream, first_scenes
 from data.views import Views
 
 
@@ -39,6 +43,7 @@ class SceneData(pl.LightningDataModule):
         self.config, self.seed = config, seed
         self.scenes: list[TrainingScene] = []
         self.validation: list[TrainingScene] = []
+        self.shards: ShardSet | None = None
         self.warnings: list[str] = []
         # One cache for all captures: each worker starts from a copy of it.
         self.cache = PhotoCache(int(config.cache_gb * 1e9 / max(config.workers, 1)))
@@ -48,6 +53,8 @@ class SceneData(pl.LightningDataModule):
         if self.scenes or self.validation:
             return
         config = self.config
+        if config.source == "shards":
+            self._open_shards()
         entries = [config.scene] if config.scene else config.scenes or []
         if not entries and config.source == "captures":
             raise UserError(
@@ -55,16 +62,21 @@ class SceneData(pl.LightningDataModule):
                 "--data.source procedural."
             )
         for number, entry in enumerate(entries):
-            opened = [s for s in map(self._part, self._open(entry)) if self._enough(s)]
+            parted = [part_photos(scene, config.holdout_every) for scene in self._open(entry)]
+            opened = [s for s in parted if self._enough(s)]
             if not opened:
                 raise UserError(f"{entry} has no capture with enough photos to train on: {self._needed()} are needed.")
             share = 1.0 if config.weights is None or config.scene else config.weights[number] / len(opened)
             self.scenes += [TrainingScene(s.scene, s.train, s.held_out, share) for s in opened]
         if config.validation_scenes:
-            others = [self._part(scene) for entry in config.validation_scenes for scene in self._open(entry)]
+            opened = [scene for entry in config.validation_scenes for scene in self._open(entry)]
+            others = [part_photos(scene, config.holdout_every) for scene in opened]
             self.validation = [s if s.held_out else replace(s, train=[], held_out=s.train) for s in others]
             for name in (s.scene.name for s in others if len(s.train) + len(s.held_out) < 2):
                 raise UserError(f"{name} of data.validation_scenes has one photo; 2 are needed. Leave it out.")
+        elif self.shards:
+            scenes = first_scenes(self.shards, config.validation_max_scenes, config.background)
+            self.validation = [s for s in (part_photos(x, config.holdout_every) for x in scenes) if len(s.scene) > 1]
         else:
             self.validation = sorted(self.scenes, key=lambda s: not s.held_out)
         self.validation = self.validation[: config.validation_max_scenes]
@@ -72,8 +84,13 @@ class SceneData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """Batches from the trainer's step on, without end; the global random state is left alone."""
         step, rank = (self.trainer.global_step, self.trainer.global_rank) if self.trainer else (0, 0)
+        world = self.trainer.world_size if self.trainer else 1
+        if self.shards:
+            stream = ShardStream(self.shards, self.config, self.seed, step, rank, world)
+        else:
+            stream = BatchStream(self._maker(), step, rank)
         return DataLoader(
-            BatchStream(self._maker(), step, rank),
+            stream,
             batch_size=None,
             num_workers=self.config.workers,
             generator=torch.Generator(),
@@ -113,25 +130,23 @@ class SceneData(pl.LightningDataModule):
             )
         return scenes
 
-    def _part(self, scene: Scene) -> TrainingScene:
-        """Part the photos: those that the files name val or test, or every k-th, are never trained on."""
-        split, everything = scene.split, list(range(len(scene)))
-        held_out = split.get("val") or split.get("test") or []
-        if not held_out and self.config.holdout_every:
-            held_out = everything[self.config.holdout_every // 2 :: self.config.holdout_every]
-        kept_back = {*held_out, *split.get("val", []), *split.get("test", [])}
-        return TrainingScene(scene, [i for i in split.get("train") or everything if i not in kept_back], held_out)
+    def _open_shards(self) -> None:
+        self.shards = find_shards(self.config.shards or [])
+        workers = max(self.config.workers, 1) * (self.trainer.world_size if self.trainer else 1)
+        lane = Lane(self.shards.shards, self.config, self.seed, 0, workers)  # refuses what cannot be read
+        left_out = sum(len(shard.scenes) for shard in self.shards.shards) - sum(map(len, lane.positions))
+        if left_out:
+            self.warnings.append(f"{left_out} captures of the shards left out: {self._needed()} are needed")
 
-    def _needed(self) -> int:
-        inputs, targets = self.config.input_views[1], self.config.target_views[1]
-        return max(inputs, targets) if self.config.targets_may_be_inputs else inputs + targets
+    def _needed(self) -> str:
+        distance = self.config.frame_distance
+        within = f" at most {distance[1]} and at least {distance[0]} frames apart" if distance else ""
+        return f"{self.config.views_needed} training photos{within}"
 
     def _enough(self, scene: TrainingScene) -> bool:
-        enough = len(scene.train) >= self._needed()
+        enough = usable(scene.train, self.config)
         if not enough:
-            self.warnings.append(
-                f"{scene.scene.name} left out: {len(scene.train)} training photos, {self._needed()} are needed"
-            )
+            self.warnings.append(f"{scene.scene.name} left out: it has {len(scene.train)}, {self._needed()} are needed")
         return enough
 
     def _items(self, parted: TrainingScene) -> Iterator[ValidationItem]:
@@ -140,10 +155,12 @@ class SceneData(pl.LightningDataModule):
         inputs = [pool[i] for i in spread_cameras(parted.scene.world_c2w[pool], max(1, min(count, len(pool) - 1)))]
         scene = parted.scene.normalize(inputs, self.config.normalization)
         trained = any(s.scene.path.resolve() == scene.path.resolve() for s in self.scenes)
+        trained = trained or (self.shards is not None and not self.config.validation_scenes)
+        size = nearest_size(scene, self.config.all_sizes)
         for held_out, frames in ((True, parted.held_out), (False, parted.train if trained else [])):
             targets = every([i for i in frames if i not in inputs], most)
             if targets:
-                views = scene.load(inputs + targets, self.config.image_size).add_batch()
+                views = scene.load(inputs + targets, size).add_batch()
                 split = len(inputs)
                 yield ValidationItem(
                     scene.name, held_out, views.select(slice(0, split)), views.select(slice(split, None))
@@ -175,7 +192,10 @@ def procedural_items(config: DataConfig, seed: int) -> list[ValidationItem]:
     inputs, targets = config.validation_views
     maker = ProceduralBatchMaker(config, seed)
     views = list(range(inputs + targets))
-    draws = [ProceduralDraw(i, views[:inputs], views[inputs:], 0.0, 1.0) for i in range(config.validation_max_scenes)]
+    draws = [
+        ProceduralDraw(i, views[:inputs], views[inputs:], Augmentation(), config.image_size)
+        for i in range(config.validation_max_scenes)
+    ]
     batches = [maker.render([draw]) for draw in draws]
     return [ValidationItem(f"procedural {i}", True, batch.inputs, batch.targets) for i, batch in enumerate(batches)]
 

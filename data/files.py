@@ -40,6 +40,15 @@ def write_atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_free(path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Refuse to write over a file, or into a folder that holds anything, unless that was asked for."""
+    place = Path(path)
+    is_full = place.is_dir() and any(place.iterdir())
+    if not overwrite and (is_full or (place.exists() and not place.is_dir())):
+        state = "is not empty" if is_full else "exists already"
+        raise UserError(f"{path} {state}. Choose another place with --output, or replace it with --overwrite.")
+
+
 def read_json(path: Path) -> Any:
     """Parse a JSON file; a byte-order mark and the tokens NaN and Infinity are taken."""
     try:

@@ -17,14 +17,13 @@ from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from data.background import Color, composite
 from data.distortion import undistort
 from data.errors import UserError
 
 if TYPE_CHECKING:
     from data.frames import Frame
 
-Color = tuple[float, float, float]
-COLORS: dict[str, Color] = {"white": (1.0, 1.0, 1.0), "black": (0.0, 0.0, 0.0)}
 EXIF_ORIENTATION = 0x0112
 
 
@@ -48,27 +47,6 @@ class PhotoHeader:
     def turned_size(self) -> tuple[int, int]:
         """The size (h, w) after a quarter turn."""
         return self.size[1], self.size[0]
-
-
-def parse_background(background: str | Color) -> Color:
-    """A colour in 0..1 from "white", "black", "#rrggbb", "r,g,b" in 0..255, or three floats in 0..1."""
-    if isinstance(background, str):
-        if background in COLORS:
-            return COLORS[background]
-        try:
-            if background.startswith("#") and len(background) == 7:
-                values = tuple(v / 255 for v in bytes.fromhex(background[1:]))
-            else:
-                values = tuple(float(v) / 255 for v in background.split(","))
-        except ValueError:
-            values = ()
-    else:
-        values = tuple(float(v) for v in background)
-    if len(values) != 3 or not all(0 <= v <= 1 for v in values):
-        raise UserError(
-            f"background {background!r} is no colour. Give white, black, #rrggbb, or r,g,b with numbers 0 to 255."
-        )
-    return values
 
 
 def read_header(path: Path) -> PhotoHeader:
@@ -121,16 +99,6 @@ def decode(path: Path, orientation: int = 1, reduce: int = 1) -> Float[Tensor, "
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
-def composite(
-    pixels: Float[Tensor, "c h w"], background: Color
-) -> tuple[Float[Tensor, "3 h w"], Float[Tensor, "1 h w"]]:
-    """Lay RGB with straight alpha over a background; returns the picture and its alpha (1 for opaque photos)."""
-    if len(pixels) == 3:
-        return pixels, torch.ones_like(pixels[:1])
-    color, alpha = pixels[:3], pixels[3:]
-    return color * alpha + pixels.new_tensor(background)[:, None, None] * (1 - alpha), alpha
-
-
 @dataclass(frozen=True)
 class Fit:
     """How a photo of `photo_size` (h, w) becomes one of `image_size`: scaled until it covers that, then cut."""
@@ -171,9 +139,17 @@ def load_pixels(frame: Frame, image_size: tuple[int, int], background: Color) ->
     Laying straight alpha over the background before resizing equals resizing premultiplied colour, because both are
     linear and the background is one colour.
     """
+    reduce = Fit(frame.image_size, image_size).whole_reduction
+    return fit_pixels(decode(frame.path, frame.orientation, reduce), frame, image_size, background)
+
+
+def fit_pixels(
+    pixels: Float[Tensor, "c h w"], frame: Frame, image_size: tuple[int, int], background: Color
+) -> UInt8[Tensor, "4 h2 w2"]:
+    """As `load_pixels`, for the decoded pixels of a frame, which may be reduced already by `Fit.whole_reduction`."""
     fit = Fit(frame.image_size, image_size)
     reduce = fit.whole_reduction
-    color, alpha = composite(decode(frame.path, frame.orientation, reduce), background)
+    color, alpha = composite(pixels, background)
     pixels = torch.cat([color, alpha])
     (h, w), (scaled_h, scaled_w) = frame.image_size, fit.scaled
     if tuple(pixels.shape[-2:]) not in ((h, w), (h // reduce, w // reduce)):
@@ -210,7 +186,7 @@ class PhotoCache:
 
     def load(self, frame: Frame, image_size: tuple[int, int], background: Color) -> UInt8[Tensor, "4 h w"]:
         """As `load_pixels`, decoded only if the result is not at hand. Not to be written into."""
-        key = (frame.path, frame.intrinsics, frame.distortion, frame.orientation, image_size, background)
+        key = _cache_key(frame, image_size, background)
         with self._lock:
             if key in self._photos:
                 self._photos.move_to_end(key)
@@ -224,6 +200,10 @@ class PhotoCache:
                 self.num_bytes -= self._photos.popitem(last=False)[1].numel()
         return photo
 
+    def holds(self, frame: Frame, image_size: tuple[int, int], background: Color) -> bool:
+        """Whether a photo need not be decoded."""
+        return _cache_key(frame, image_size, background) in self._photos
+
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process starts empty."""
         return {"max_bytes": self.max_bytes}
@@ -231,6 +211,10 @@ class PhotoCache:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start empty."""
         self.__init__(state["max_bytes"])
+
+
+def _cache_key(frame: Frame, image_size: tuple[int, int], background: Color) -> tuple[Any, ...]:
+    return (frame.path, frame.intrinsics, frame.distortion, frame.orientation, image_size, background)
 
 
 def _open(path: Path) -> Image.Image:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from data.batches import Batch, DataConfig, move_world
-from data.images import parse_background
+from data.augmentation import Augmentation, augment, draw_augmentation
+from data.background import parse_background
+from data.batches import Batch, Size
+from data.config import DataConfig
 from data.normalization import fit
 from data.procedural import procedural_batch
 from data.sampling import draw_count, draw_views
@@ -22,13 +23,13 @@ END_OF_NUMBERS = 2**62
 
 
 class ProceduralDraw(NamedTuple):
-    """What one item of a batch shows: a scene, which of its views, and how its world is moved."""
+    """What one item of a batch shows: a scene, which of its views, at which size, and how it is varied."""
 
     index: int
     inputs: list[int]
     targets: list[int]
-    angle: float
-    scale: float
+    augmentation: Augmentation
+    image_size: Size
 
 
 class ProceduralBatchMaker:
@@ -44,12 +45,12 @@ class ProceduralBatchMaker:
         rng = np.random.default_rng([self.seed, step, rank])
         inputs, targets = draw_count(rng, config.input_views), draw_count(rng, config.target_views)
         total = max(inputs, targets) if config.targets_may_be_inputs else inputs + targets
-        reach = math.log1p(config.scale_jitter)
+        sizes = config.all_sizes
+        size = sizes[0] if len(sizes) == 1 else sizes[int(rng.integers(len(sizes)))]
         draws = []
         for index in rng.integers(FIRST_TRAINED, END_OF_NUMBERS, config.batch_size):
             chosen = draw_views(rng, total, inputs, targets, config.targets_may_be_inputs)
-            angle = rng.uniform(0, 2 * math.pi) if config.rotate_world else 0.0
-            draws.append(ProceduralDraw(int(index), *chosen, angle, math.exp(rng.uniform(-reach, reach))))
+            draws.append(ProceduralDraw(int(index), *chosen, draw_augmentation(rng, config), size))
         return draws
 
     def batch(self, step: int, rank: int = 0) -> Batch:
@@ -57,9 +58,9 @@ class ProceduralBatchMaker:
         return self.render(self.draw(step, rank))
 
     def render(self, draws: list[ProceduralDraw]) -> Batch:
-        """Render scenes that have the same numbers of input and target views."""
+        """Render scenes that have the same numbers of input and target views and one size."""
         needed = 1 + max(max(d.inputs + d.targets) for d in draws)
-        made = procedural_batch(self.scenes, [d.index for d in draws], needed, self.config.image_size, self.device)
+        made = procedural_batch(self.scenes, [d.index for d in draws], needed, draws[0].image_size, self.device)
         scenes = [self._normalized(_scene(made, i), draw) for i, draw in enumerate(draws)]
         pairs = list(zip(scenes, draws, strict=True))
         return Batch(
@@ -72,7 +73,8 @@ class ProceduralBatchMaker:
         inputs = views.c2w[draw.inputs].double().cpu().numpy()
         similarity = torch.from_numpy(fit(inputs, self.config.normalization))
         moved = replace(views.transform(similarity), world_to_scene=similarity)
-        return move_world(moved, draw.angle, draw.scale, "y" if self.config.normalization == "mean_pose" else "z")
+        up = "y" if self.config.normalization == "mean_pose" else "z"
+        return augment(moved, draw.augmentation, up, self.scenes.background)
 
 
 def _scene(batch: Views, index: int) -> Views:

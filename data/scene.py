@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,20 +11,23 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, UInt8
+from torch import Tensor
 
 from data import normalization as norm
 from data import sampling
 from data.archive import keep_inside, unpack
+from data.background import Color, parse_background
 from data.cameras import Cameras
 from data.errors import UserError
 from data.files import natural_key
 from data.frames import BadFrame, Capture, Checked, Frame, Listing, make_frame
-from data.images import Color, Fit, PhotoCache, PhotoError, parse_background, read_header
+from data.images import Fit, PhotoCache, PhotoError, read_header
 from data.parsers import parse_capture
 from data.views import Views
 
 MAX_NAMED = 30
+MIN_PIXELS_FOR_THREADS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +99,7 @@ class Scene:
         """Photos of some frames undistorted, resized and cropped to (h, w), with their cameras."""
         cameras = self.cameras(indices, image_size)
         frames = [self.frames[i] for i in indices]
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            photos = list(pool.map(lambda f: self.cache.load(f, image_size, self.background), frames))
+        photos = self._load_photos(frames, image_size)
         pixels = torch.stack(photos).to(torch.float32) / 255
         has_alpha = bool((pixels[:, 3] < 1).any())
         return Views(
@@ -107,6 +110,14 @@ class Scene:
             alpha=pixels[:, 3:].contiguous() if has_alpha else None,
             world_to_scene=torch.from_numpy(self.world_to_scene.copy()),
         )
+
+    def _load_photos(self, frames: list[Frame], image_size: tuple[int, int]) -> list[UInt8[Tensor, "4 h w"]]:
+        to_decode = [f for f in frames if not self.cache.holds(f, image_size, self.background)]
+        # Starting threads takes longer than decoding a few small photos.
+        if sum(math.prod(f.image_size) for f in to_decode) < MIN_PIXELS_FOR_THREADS:
+            return [self.cache.load(f, image_size, self.background) for f in frames]
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            return list(pool.map(lambda f: self.cache.load(f, image_size, self.background), frames))
 
     def choose(self, inputs: int, targets: int | None = None) -> tuple[list[int], list[int]]:
         """Input frames spread over the camera positions, and target frames among the others; always the same ones.
@@ -144,16 +155,19 @@ def open_scene(
     background: str | Color = "white",
     strict: bool = False,
     cache: PhotoCache | None = None,
+    inside: Path | None = None,
 ) -> Scene:
     """Open a capture of any known format; frames that cannot be used are left out with a warning.
 
     The scene is normalised ("focus") on its training frames, or on all frames where there is no split. `strict` makes
     an error of the first warning. `background` is white, black, #rrggbb, "r,g,b" in 0..255, or three floats in 0..1.
-    Give many scenes one `cache` to bound their memory together; by default each has its own of 256 MiB.
+    Give many scenes one `cache` to bound their memory together; by default each has its own of 256 MiB. Of a capture
+    that may come from anyone, take only files `inside` of a folder.
     """
     path = Path(path).expanduser()
     color = parse_background(background)
     format_name, capture = _parse(path)
+    capture = capture if inside is None else keep_inside(capture, inside)
     checked, left_out = _check_frames(_in_order(capture.listings))
     if not checked:
         reason = _name_some(left_out) if left_out else "it lists none"

@@ -11,22 +11,23 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from PIL import Image
-from torch import Tensor
 
+from data.background import Color, composite, lift_off
 from data.distortion import PINHOLE, Distortion, undistort
 from data.errors import UserError
 from data.files import PHOTO_SUFFIXES
 from data.frames import Frame
-from data.images import Color, composite, decode
+from data.images import decode
 from data.parsers.colmap_models import LENS_MODELS
 from data.scene import Scene
 
@@ -72,21 +73,28 @@ def write_scene(
     """
     _check_target(scene, folder, overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
-    try:
+    with replace_folder(folder) as temporary:
         frames, taken = [], set()
         for frame in scene.frames:
             frames.append(_write_photo(frame, temporary / "images", to, scene.background, taken))
             on_frame()
         split = {name: [frames[i].name for i in indices] for name, indices in scene.split.items()}
         _write_cameras(frames, split, temporary, to)
+    return frames
+
+
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder`, which takes its place when the block ends well and is removed otherwise."""
+    temporary = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    try:
+        yield temporary
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)  # mkdtemp makes folders private
         _move_into_place(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return frames
 
 
 def write_transforms(frames: list[WrittenFrame], split: dict[str, list[str]], file: Path) -> None:
@@ -189,22 +197,9 @@ def _write_png(frame: Frame, file: Path, straighten: bool, background: Color) ->
     if straighten:
         color, alpha = composite(pixels, background)
         straight = undistort(torch.cat([color, alpha]), frame.distortion, frame.intrinsics, frame.zoom)
-        pixels = straight[:3] if len(pixels) == 3 else _lift_off(straight, background)
+        pixels = straight[:3] if len(pixels) == 3 else lift_off(straight, background)
     content = (pixels * 255).round().byte().permute(1, 2, 0).contiguous()
     Image.fromarray(content.numpy()).save(file, format="PNG")
-
-
-def _lift_off(pixels: Float[Tensor, "4 h w"], background: Color) -> Float[Tensor, "4 h w"]:
-    """Colour and alpha that give these pixels when they are laid over the background again.
-
-    Where straightening has overshot, no colour does that with the given alpha; there alpha becomes as large as needed.
-    """
-    behind = pixels.new_tensor(background)[:, None, None]
-    change = pixels[:3] - behind
-    room = torch.where(change > 0, 1 - behind, behind)
-    needed = (change.abs() / room.clamp_min(1e-6)).amax(0, keepdim=True)
-    alpha = (torch.maximum(pixels[3:], needed).clamp(max=1) * 255).ceil() / 255
-    return torch.cat([(behind + change / alpha.clamp_min(1 / 255)).clamp(0, 1), alpha])
 
 
 def _unused_name(frame: Frame, suffix: str, taken: set[str]) -> str:

@@ -47,7 +47,7 @@ def gltf(material: dict | None = None, picture: bytes | None = None, node: dict 
     names = {"POSITION": 1, **{name: i + 2 for i, name in enumerate(attributes)}}
     starts = np.cumsum([0, *map(len, chunks)])
     views = [{"buffer": 0, "byteOffset": int(s), "byteLength": len(c)} for s, c in zip(starts, chunks, strict=False)]
-    uri = "data:application/octet-stream;base64," + base64.b64encode(b"".join(chunks)).decode()
+    uri = data_uri(b"".join(chunks))
     primitive = {"attributes": names, "indices": 0}
     content = {
         "asset": {"version": "2.0"},
@@ -66,6 +66,10 @@ def gltf(material: dict | None = None, picture: bytes | None = None, node: dict 
             "textures": [{"source": 0}],
         }
     return content
+
+
+def data_uri(content: bytes) -> str:
+    return "data:application/octet-stream;base64," + base64.b64encode(content).decode()
 
 
 def write_gltf(path: Path, content: dict) -> Path:

@@ -3,7 +3,10 @@
 import gzip
 import io
 import json
+import shutil
 import struct
+import tarfile
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,6 +200,52 @@ def write_co3d(folder, some, kind="ndc_isotropic", sequences=("110_1",)):
     return [file]
 
 
+def write_dl3dv(folder, some):
+    (folder / "nerfstudio").mkdir()
+    return write_transforms(folder / "nerfstudio", some)
+
+
+def write_zip(folder, some):
+    """A zip of a folder with a transforms.json."""
+    inside = folder / "unpacked"
+    inside.mkdir()
+    write_transforms(inside, some)
+    with zipfile.ZipFile(folder / "capture.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(inside.rglob("*")):
+            if file.is_file():
+                archive.write(file, f"capture/{file.relative_to(inside)}")
+    shutil.rmtree(inside)
+    return [folder / "capture.zip"]
+
+
+def write_shards(folder, some, name="packed"):
+    """A shard with one capture, and its index."""
+    (h, w), members, frames = SIZE, {}, []
+    for i, view in enumerate(some):
+        buffer = io.BytesIO()
+        Image.new("RGB", (w, h), color(i)).save(buffer, format="PNG")
+        members[f"00000000.{i:04d}.png"] = buffer.getvalue()
+        numbers = dict(zip(("fx", "fy", "cx", "cy"), INTRINSICS, strict=True))
+        frames.append({"name": view.name, "photo": f"{i:04d}.png", "c2w": view.c2w.tolist(), **numbers})
+    cameras = {"name": name, "h": h, "w": w, "frames": frames}
+    members["00000000.json"] = json.dumps(cameras).encode()
+    (folder / "000000.tar").write_bytes(pack_tar(members))
+    entry = {"file": "000000.tar", "scenes": [[len(some), []]]}
+    index = {"format": "nvs shards 1", "image_size": SIZE, "fov_degrees": [57.0, 58.0], "shards": [entry]}
+    (folder / "shards.json").write_text(json.dumps(index))
+    return [folder / "000000.tar", folder / "shards.json"]
+
+
+def pack_tar(members):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
 def write_list(folder, some):
     (folder / "one").mkdir()
     (folder / "two").mkdir()
@@ -223,5 +272,8 @@ WRITERS = {
     "realestate10k": write_re10k,
     "torch_chunks": write_torch,
     "co3d": write_co3d,
+    "dl3dv": write_dl3dv,
+    "zip": write_zip,
+    "shards": write_shards,
     "scene_lists": write_list,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from PIL import Image
 
 from data.camera_layouts import Layout, place_cameras
 from data.errors import UserError
+from data.made_scenes import describe_cameras, make_scene
 from data.meshes.loading import Up, load_mesh
 from data.meshes.rendering import Lighting, MeshRenderer
-
-OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -79,31 +76,7 @@ def write_mesh_scene(
     `on_view` is called after each picture.
     """
     recipe = describe_recipe(mesh_path, name, config)
-    if folder.exists() and not may_replace(folder, recipe, overwrite):
-        return False
-    partial = partial_folder(folder)
-    remove_partial_scene(folder)
-    try:
-        (partial / "images").mkdir(parents=True)
-        cameras = render_views(mesh_path, partial / "images", name, config, on_view)
-        text = json.dumps({**cameras, "made_by_nvs_prepare": recipe}, indent=1)
-        (partial / "transforms.json").write_text(text + "\n", encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    finally:
-        remove_partial_scene(folder)
-    return True
-
-
-def partial_folder(folder: Path) -> Path:
-    """Where the scene `folder` grows until it is complete."""
-    return folder.with_name(f".{folder.name}.part")
-
-
-def remove_partial_scene(folder: Path) -> None:
-    """Remove what an interrupted run has left of the scene `folder`."""
-    shutil.rmtree(partial_folder(folder), ignore_errors=True)
+    return make_scene(folder, recipe, overwrite, lambda images: render_views(mesh_path, images, name, config, on_view))
 
 
 def render_views(
@@ -127,41 +100,10 @@ def render_views(
     return describe_cameras(c2w, intrinsics, config.size)
 
 
-def describe_cameras(
-    c2w: Float[np.ndarray, "v 4 4"], intrinsics: Float[np.ndarray, " 4"], size: tuple[int, int]
-) -> dict[str, Any]:
-    """Cameras with OpenCV axes in nerfstudio's convention (OpenGL axes)."""
-    fx, fy, cx, cy = (float(x) for x in intrinsics)
-    camera = {"camera_model": "OPENCV", "fl_x": fx, "fl_y": fy, "cx": cx, "cy": cy, "w": size[1], "h": size[0]}
-    matrices = [(matrix @ OPENCV_TO_OPENGL).tolist() for matrix in c2w]
-    frames = [{"file_path": f"images/{i:04d}.png", "transform_matrix": m} for i, m in enumerate(matrices)]
-    return {**camera, "frames": frames}
-
-
 def describe_recipe(mesh_path: Path, name: str, config: MeshSceneConfig) -> dict[str, Any]:
     """All that decides how the scene comes out, as JSON gives it back."""
     digest = hashlib.sha256(mesh_path.read_bytes()).hexdigest() if mesh_path.is_file() else ""
     return json.loads(json.dumps({"mesh": mesh_path.name, "mesh_sha256": digest, "name": name, **asdict(config)}))
-
-
-def may_replace(folder: Path, recipe: dict[str, Any], overwrite: bool) -> bool:
-    """Whether to write over `folder`: False if it holds this very scene; anything that is not ours is refused."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is a file; choose another place for the scene.")
-    entries = {p.name for p in folder.iterdir()}
-    try:
-        made = json.loads((folder / "transforms.json").read_text(encoding="utf-8"))["made_by_nvs_prepare"]
-    except (OSError, ValueError, LookupError, TypeError):
-        made = None
-    if made == recipe:
-        return overwrite
-    if not entries:
-        return True
-    if made is None or entries - {"images", "transforms.json"}:
-        raise UserError(f"{folder} holds other files, which are kept; choose another place for the scene.")
-    if not overwrite:
-        raise UserError(f"{folder} holds a scene made another way; choose another place or add --overwrite.")
-    return True
 
 
 def check_range(name: str, given: tuple[float, float], low: float, high: float) -> None:

@@ -1,19 +1,20 @@
 """Readers of capture formats. A new format is a new file here, added to `FORMATS`.
 
-Each file has a `NAME` for people, a `LOOKS_LIKE` that says how the format is recognised, and two functions:
-`matches(path) -> bool` looks at names (and at the first lines where names say too little), and `parse(path) -> Capture`
-lists photos and cameras in OpenCV axes without opening any photo. Formats that keep several scenes in one place also
-have `scenes(path)`, the paths of all of them; `parse` is then given one of these. Which photos exist, are whole and
-have a sound camera is checked later, once for all formats.
+Each file has a `NAME` for people and two functions: `matches(path) -> bool` looks at names (and at the first lines
+where names say too little), and `parse(path) -> Capture` lists photos and cameras in OpenCV axes without opening any
+photo. Formats that keep several scenes in one place also have `scenes(path)`, the paths of all of them; `parse` is then
+given one of these. Which photos exist, are whole and have a sound camera is checked later, once for all formats.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
 from data.errors import UserError
+from data.files import PHOTO_SUFFIXES
 from data.frames import Capture
 from data.parsers import (
     blender,
@@ -25,9 +26,12 @@ from data.parsers import (
     lvsm,
     realestate10k,
     scene_lists,
+    shards,
     torch_chunks,
     transforms,
 )
+
+MAX_LOOKED_AT = 500
 
 # Where a folder fits several formats, the first one is taken.
 FORMATS: tuple[ModuleType, ...] = (
@@ -41,22 +45,18 @@ FORMATS: tuple[ModuleType, ...] = (
     llff,
     realestate10k,
     torch_chunks,
+    shards,
     scene_lists,
 )
 
 
 def parse_capture(path: Path) -> tuple[str, Capture]:
     """Recognise a folder or file and list its photos; returns the format's name and the capture."""
-    if not os.path.exists(path) and not torch_chunks.matches(path):
+    if not os.path.exists(path) and not torch_chunks.matches(path) and not shards.matches(path):
         raise UserError(f"{path} does not exist. Give the folder of a capture.")
     fitting = [module for module in FORMATS if module.matches(path)]
     if not fitting:
-        known = "; ".join(f"{module.NAME} ({module.LOOKS_LIKE})" for module in FORMATS)
-        entries = sorted(path.iterdir()) if path.is_dir() else []
-        inside = [e.name for e in entries if e.is_dir() and any(module.matches(e) for module in FORMATS)]
-        hint = f" Its folder {inside[0]} is one: give that." if inside else ""
-        what = "an empty folder" if path.is_dir() and not entries else "not a capture of a known format"
-        raise UserError(f"{path} is {what}.{hint} Known formats: {known}.")
+        raise UserError(_explain_unknown(path))
     places = _scenes(fitting[0], path)
     if len(places) != 1:
         some = ", ".join(_below(place, path) for place in places[:5]) + (", ..." if len(places) > 5 else "")
@@ -80,6 +80,34 @@ def list_scenes(path: str | os.PathLike[str]) -> list[Path]:
     path = Path(path).expanduser()
     fitting = [module for module in FORMATS if module.matches(path)]
     return _scenes(fitting[0], path) if fitting else [path]
+
+
+def _explain_unknown(path: Path) -> str:
+    """Why a path is no capture, and what to do."""
+    entries = sorted(path.iterdir()) if path.is_dir() else []
+    inside = [e.name for e in entries if e.is_dir() and any(module.matches(e) for module in FORMATS)]
+    if inside:
+        return f"{path} is not a capture itself, but its folder {inside[0]} is one. Give that."
+    if path.is_dir() and not entries:
+        return f"{path} is an empty folder. Give the folder of a capture."
+    photos = [e for e in (entries or [path]) if e.suffix.lower() in PHOTO_SUFFIXES]
+    nested = [e for e in entries if e.is_dir() and any(f.suffix.lower() in PHOTO_SUFFIXES for f in _files(e))]
+    if photos or nested:
+        return (
+            f"{path} holds photos, but no file that tells their cameras. "
+            "Find the cameras with nvs prepare, given the folder of the photos and -o with a place for the scene."
+        )
+    return (
+        f"{path} is not a capture of a known format. Give a folder with transforms.json, a COLMAP model in sparse/0 or "
+        "another format that README.md lists, or make one of photos, a video or a mesh with nvs prepare."
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in islice(os.scandir(folder), MAX_LOOKED_AT)]
+    except OSError:
+        return []
 
 
 def _scenes(module: ModuleType, path: Path) -> list[Path]:

@@ -10,7 +10,6 @@ from data.parsers.transforms import list_transforms, notes_on
 from data.parsers.values import read_object
 
 NAME = "Blender"
-LOOKS_LIKE = "transforms_train.json, transforms_val.json, transforms_test.json"
 
 SPLITS = ("train", "val", "test")
 

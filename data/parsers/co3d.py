@@ -22,7 +22,6 @@ from data.frames import BadFrame, Capture, Listing, Numbers
 from data.parsers.values import camera_to_world, image_size, matrix, number, text
 
 NAME = "CO3D"
-LOOKS_LIKE = "CATEGORY/SEQUENCE/images beside CATEGORY/frame_annotations.jgz"
 
 ANNOTATIONS = "frame_annotations.jgz"
 BETWEEN_ENTRIES = re.compile(r"[\s,\[\]]*")

@@ -17,7 +17,6 @@ from data.parsers import colmap_binary, colmap_text
 from data.parsers.colmap_models import READ, Camera, Photo, camera_to_world, read_numbers
 
 NAME = "COLMAP"
-LOOKS_LIKE = "sparse/0 with cameras and images as .bin or .txt"
 
 PLACES = ("sparse", "colmap/sparse", "dense/sparse", "dense/0/sparse", "colmap", "")
 MAX_UNPOSED = 100_000

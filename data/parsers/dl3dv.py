@@ -11,7 +11,6 @@ from data.frames import Capture
 from data.parsers import transforms
 
 NAME = "DL3DV"
-LOOKS_LIKE = "nerfstudio/transforms.json"
 
 
 def matches(path: Path) -> bool:

@@ -15,7 +15,6 @@ from data.parsers.listing import list_frames, shorten_names
 from data.parsers.values import camera_to_world, image_size, matrix, number
 
 NAME = "LaCT opencv_cameras"
-LOOKS_LIKE = "an opencv_cameras.json"
 
 
 def matches(path: Path) -> bool:

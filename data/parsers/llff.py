@@ -18,7 +18,6 @@ from data.frames import BadFrame, Capture, Listing, Numbers
 from data.parsers.values import image_size, number
 
 NAME = "LLFF"
-LOOKS_LIKE = "a poses_bounds.npy"
 
 FOLDERS = ("images", *(f"images_{n}" for n in DOWNSCALED))
 MAX_BYTES = 64 * 2**20

@@ -15,7 +15,6 @@ from data.parsers.listing import list_frames, shorten_names
 from data.parsers.values import camera_to_world, image_size, matrix, number, read_object
 
 NAME = "LVSM"
-LOOKS_LIKE = "metadata/*.json, each with a scene's frames"
 
 
 def matches(path: Path) -> bool:

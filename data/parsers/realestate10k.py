@@ -19,7 +19,6 @@ from data.frames import BadFrame, Capture, Listing, Numbers
 from data.parsers.values import camera_to_world
 
 NAME = "RealEstate10K"
-LOOKS_LIKE = "NAME.txt with a row of 19 numbers per frame, frames in NAME/ or frames/NAME/"
 
 NUMBERS_PER_ROW = 19
 MAX_BYTES = 64 * 2**20

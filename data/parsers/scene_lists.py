@@ -13,7 +13,6 @@ from data.errors import UserError
 from data.frames import Capture
 
 NAME = "list of captures"
-LOOKS_LIKE = "a .txt with a path a line, or a .json with a list of paths"
 
 MAX_BYTES = 256 * 2**20
 LEVELS_UP = 2

@@ -26,7 +26,6 @@ from data.frames import BadFrame, Capture, Listing
 from data.parsers.realestate10k import read_row
 
 NAME = "pixelSplat / MVSplat chunks"
-LOOKS_LIKE = ".torch files"
 
 MAX_PHOTO_BYTES = 64 * 2**20
 MAX_FRAMES = 100_000

@@ -19,7 +19,6 @@ from data.parsers.listing import list_frames, shorten_names
 from data.parsers.values import image_size, matrix, number, opengl_to_opencv, read_object
 
 NAME = "nerfstudio / instant-ngp"
-LOOKS_LIKE = "a transforms.json"
 
 OWN_NUMBERS = ("fl_x", "fl_y", "camera_angle_x", "camera_angle_y", "cx", "cy")
 POLYNOMIAL = ("", "OPENCV", "PINHOLE", "SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL", "FULL_OPENCV", "PERSPECTIVE")

@@ -15,9 +15,11 @@ from typing import Any, get_args
 import torch
 from PIL import Image
 
+from data.background import composite
 from data.errors import UserError
 from data.files import read_json
-from data.images import PhotoError, composite
+from data.images import PhotoError
+from data.made_scenes import may_replace
 from data.photos.collect import (
     MIN_PHOTOS,
     Photo,
@@ -37,6 +39,8 @@ from data.photos.turning import only_turned
 from data.photos.video import extract_frames, is_video
 
 WHITE = (1.0, 1.0, 1.0)
+OURS = ("images", "sparse", "transforms.json", "report.json")
+"""What a scene made of photos consists of."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def write_photo_scene(
     start = time.monotonic()
     listed = _list_inputs(inputs)
     recipe = _recipe(listed, config)
-    if folder.exists() and not _may_replace(folder, recipe, overwrite):
+    if folder.exists() and not may_replace(folder, recipe, overwrite, OURS):
         return Report.from_json(read_json(folder / "report.json"))
     partial = folder.with_name(f".{folder.name}.part")
     _take_up(partial, recipe)
@@ -178,26 +182,6 @@ def _recipe(listed: Sequence[tuple[str, Path]], config: PhotoSceneConfig) -> dic
         with suppress(OSError), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return {"photos": len(listed), "photos_sha256": digest.hexdigest(), **asdict(config)}
-
-
-def _may_replace(folder: Path, recipe: dict[str, Any], overwrite: bool) -> bool:
-    """Whether to write over `folder`: False if it holds this very scene; anything that is not ours is refused."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is a file. Choose another place for the scene.")
-    entries = {path.name for path in folder.iterdir()}
-    try:
-        made = json.loads((folder / "transforms.json").read_text(encoding="utf-8"))["made_by_nvs_prepare"]
-    except (OSError, ValueError, LookupError, TypeError):
-        made = None
-    if not entries:
-        return True
-    if made is None or entries - {"images", "sparse", "transforms.json", "report.json"}:
-        raise UserError(f"{folder} holds other files, which are kept. Choose another place for the scene.")
-    if made == recipe:
-        return overwrite
-    if not overwrite:
-        raise UserError(f"{folder} holds a scene made another way. Choose another place or add --overwrite.")
-    return True
 
 
 def _take_up(partial: Path, recipe: dict[str, Any]) -> None:

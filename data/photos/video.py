@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-import imageio_ffmpeg
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
@@ -133,6 +132,8 @@ def read_grey(path: Path, max_size: int) -> Iterator[UInt8[np.ndarray, "h w"]]:
 
 
 def _ffmpeg(path: Path, filters: str, output: list[str]) -> list[str]:
+    import imageio_ffmpeg
+
     # Passing every frame through once gives both passes the same numbers, also where the frame rate varies.
     source = ["-v", "error", "-nostdin", "-i", str(path.resolve()), "-map", "0:v:0", "-fps_mode", "passthrough"]
     return [imageio_ffmpeg.get_ffmpeg_exe(), *source, "-vf", filters, *output]
@@ -156,6 +157,8 @@ def _read_pgm(stream: IO[bytes]) -> np.ndarray | None:
 
 def _count_frames(path: Path) -> int:
     """About how many frames a video has, quickly; 0 where that cannot be told."""
+    import imageio_ffmpeg
+
     try:
         return imageio_ffmpeg.count_frames_and_secs(str(path.resolve()))[0] or 0
     except (RuntimeError, OSError, ValueError, IndexError):

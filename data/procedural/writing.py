@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from data.meshes.scenes import describe_cameras, may_replace, partial_folder, remove_partial_scene
+from data.made_scenes import describe_cameras, make_scene
 from data.procedural.config import ProceduralConfig
 from data.procedural.generator import render_samples
 from data.procedural.pictures import list_pictures
@@ -32,29 +31,18 @@ def write_procedural_scene(
 
     Objects become pictures with alpha, rooms pictures without.
     """
-    recipe = describe_recipe(config, index, views, size)
-    if folder.exists() and not may_replace(folder, recipe, overwrite):
-        return False
-    partial = partial_folder(folder)
-    remove_partial_scene(folder)
-    try:
-        (partial / "images").mkdir(parents=True)
+
+    def write_views(images: Path) -> dict[str, Any]:
         drawn = sample(config, index, views)
         with torch.no_grad():
             color, alpha, cameras = render_samples(config, [drawn], size, torch.device("cpu"))
         pixels = color if config.mode == "room" else torch.cat([color, alpha], 2)
         pixels = (pixels[0] * 255 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
         for number, picture in enumerate(pixels):
-            Image.fromarray(picture).save(partial / "images" / f"{number:04d}.png")
-        intrinsics = cameras.intrinsics[0, 0].numpy().astype(np.float64)
-        text = json.dumps({**describe_cameras(drawn.c2w, intrinsics, size), "made_by_nvs_prepare": recipe}, indent=1)
-        (partial / "transforms.json").write_text(text + "\n", encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    finally:
-        remove_partial_scene(folder)
-    return True
+            Image.fromarray(picture).save(images / f"{number:04d}.png")
+        return describe_cameras(drawn.c2w, cameras.intrinsics[0, 0].numpy().astype(np.float64), size)
+
+    return make_scene(folder, describe_recipe(config, index, views, size), overwrite, write_views)
 
 
 def describe_recipe(config: ProceduralConfig, index: int, views: int, size: tuple[int, int]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_photos_named_for_testing_are_not_inputs(checkpoint, write_capture, tmp_
     words = ["encode", str(tmp_path / "six.safetensors"), str(capture), "-o", str(tmp_path / "s.safetensors")]
     assert main(words) == 0
     assert_same(SceneState.load(tmp_path / "s.safetensors"), state_of(checkpoint, capture, [2, 5, 7], (32, 40)))
-    assert main([*words, "--views", "4"]) == 1
+    assert main([*words, "--views", "4", "--overwrite"]) == 1
     assert "has 3 photos to choose from" in capsys.readouterr().err
 
 

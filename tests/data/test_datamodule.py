@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import data
-from data.batches import BatchMaker, DataConfig, move_world
+from data.augmentation import Augmentation, move_world
+from data.batches import BatchMaker
+from data.config import DataConfig
 from data.datamodule import BatchStream, SceneData
 from data.finding import find_scenes
 
@@ -104,7 +106,7 @@ def test_normalisation_knows_the_input_views_only(scenes):
 @pytest.mark.parametrize("up", ["y", "z"])
 def test_moved_world_keeps_what_cameras_see(scenes, up):
     views = data.open_scene(scenes[0]).load([0, 1, 4], (16, 16))
-    moved = move_world(views, angle=0.7, scale=1.3, up=up)
+    moved = move_world(views, Augmentation(angle=0.7, scale=1.3), up)
     axis = {"y": [0.0, 1.0, 0.0], "z": [0.0, 0.0, 1.0]}[up]
     turn = torch.matrix_exp(0.7 * torch.cross(torch.tensor(axis).expand(3, 3), torch.eye(3), dim=-1).T)
     origins, directions = views.rays()
@@ -120,7 +122,7 @@ def test_moved_world_keeps_what_cameras_see(scenes, up):
 def test_augmentation_reaches_its_range(scenes):
     made = maker(scenes, rotate_world=True, scale_jitter=0.5)
     draws = [d for step in range(100) for d in made.draw(step)]
-    angles, scales = np.array([d.angle for d in draws]), np.array([d.scale for d in draws])
+    angles, scales = (np.array([getattr(d.augmentation, name) for d in draws]) for name in ("angle", "scale"))
     assert angles.min() < 0.1 and angles.max() > 2 * math.pi - 0.1
     assert 1 / 1.5 <= scales.min() < 0.7 and 1.45 < scales.max() <= 1.5
     assert abs(np.log(scales).mean()) < 0.05
@@ -181,7 +183,7 @@ def test_captures_that_cannot_be_used_are_left_out_and_told(scenes, write_captur
     assert [s.scene.name for s in module.scenes] == ["one", "two"]
     assert len(module.warnings) == 2
     assert "broken" in " ".join(module.warnings) and "few" in " ".join(module.warnings)
-    with pytest.raises(data.UserError, match="5 are needed"):
+    with pytest.raises(data.UserError, match="5 training photos are needed"):
         SceneData(DataConfig([str(tmp_path / "few")], input_views=(2, 4), target_views=(1, 1))).setup()
 
 
@@ -204,6 +206,19 @@ def test_photo_that_vanishes_is_named(scenes, workers):
         {"holdout_every": 1},
         {"workers": -1},
         {"image_size": (0, 8)},
+        {"image_sizes": [(8, 0)]},
+        {"flip_share": 1.5},
+        {"color_jitter": -0.1},
+        {"roll_degrees": float("nan")},
+        {"frame_distance": (0, 20)},
+        {"frame_distance": (9, 8)},
+        {"frame_distance": (1, 8)},  # ten views are asked for
+        {"shard_shuffle": 0},
+        {"shards": ["a"]},
+        {"source": "shards", "scenes": ["a"]},
+        {"source": "shards", "image_sizes": [(8, 16)]},
+        {"source": "procedural", "input_selection": "kmeans"},
+        {"source": "procedural", "frame_distance": (1, 20)},
         {"scenes": ["a"], "weights": [1.0, 2.0]},
         {"scenes": ["a"], "weights": [0.0]},
     ],

@@ -3,13 +3,12 @@
 import resource
 
 import pytest
-import scene_files
 from fuzz import formats
 
 INPUTS = 60
 
 
-@pytest.mark.parametrize("name", scene_files.WRITERS)
+@pytest.mark.parametrize("name", formats.FORMATS)
 def test_damaged_files_end_in_a_scene_or_in_one_sentence(name):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     counts = formats.run_format(name, INPUTS)

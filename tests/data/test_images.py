@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 
 from data import PhotoCache, UserError, open_scene
+from data.background import COLORS, composite, parse_background
 from data.distortion import Distortion
 from data.frames import Frame
-from data.images import COLORS, Fit, PhotoError, composite, decode, load_pixels, parse_background, read_header, resize
+from data.images import Fit, PhotoError, decode, load_pixels, read_header, resize
 
 RAMP = np.linspace(0, 65535, 12 * 16).reshape(12, 16).astype(np.uint16)
 WHITE = COLORS["white"]

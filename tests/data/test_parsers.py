@@ -276,7 +276,7 @@ def test_several_lvsm_scenes_ask_for_one(shared, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["empty", "photos", "missing", "readme.txt", "other.json"])
-def test_unknown_places_name_the_known_formats(tmp_path, place):
+def test_unknown_places_say_what_to_give(tmp_path, place):
     path = tmp_path / place
     if place in ("empty", "photos"):
         path.mkdir()
@@ -288,10 +288,19 @@ def test_unknown_places_name_the_known_formats(tmp_path, place):
         open_scene(path)
     text = str(caught.value)
     assert "\n" not in text and str(path) in text
-    if place != "missing":
-        assert all(word in text for word in ("nerfstudio", "Blender", "LaCT", "LVSM"))
+    assert text.count(". ") <= 1 and len(text) < 260 + len(str(path))
+    expected = {"missing": "does not exist", "empty": "empty folder", "photos": "nvs prepare"}
+    assert expected.get(place, "transforms.json") in text
 
 
 def test_a_capture_one_folder_down_is_pointed_out(capture):
-    with pytest.raises(UserError, match="Its folder balls is one"):
+    with pytest.raises(UserError, match="its folder balls is one"):
         open_scene(capture.parent)
+
+
+def test_photos_in_a_folder_below_are_seen_too(tmp_path):
+    (tmp_path / "walk/day one").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(tmp_path / "walk/day one/a.JPG", format="JPEG")
+    for place in ("walk", "walk/day one", "walk/day one/a.JPG"):
+        with pytest.raises(UserError, match=r"holds photos, .* nvs prepare"):
+            open_scene(tmp_path / place)

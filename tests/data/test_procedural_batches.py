@@ -9,7 +9,7 @@ import torch
 
 import data
 from data import ProceduralConfig, procedural_views
-from data.batches import DataConfig
+from data.config import DataConfig
 from data.datamodule import BatchStream, SceneData
 from data.procedural_batches import FIRST_TRAINED, ProceduralBatchMaker
 
@@ -36,6 +36,25 @@ def test_batch_is_a_function_of_seed_step_and_rank():
     draws = [first.draw(7, 1), first.draw(8, 1), first.draw(7, 0), ProceduralBatchMaker(augmented, 6).draw(7, 1)]
     assert all(a != b for i, a in enumerate(draws) for b in draws[:i])
     assert all(d.index >= FIRST_TRAINED for draw in draws for d in draw)
+
+
+def test_augmentation_and_sizes_work_on_random_scenes():
+    config = replace(CONFIG, image_sizes=[(8, 16)], flip_share=1.0, color_jitter=0.4, background="#3366ff")
+    maker = ProceduralBatchMaker(config, 2)
+    batches = {step: maker.batch(step) for step in range(8)}
+    assert {b.inputs.image_size for b in batches.values()} == {(16, 16), (8, 16)}
+    step = next(s for s, b in batches.items() if b.inputs.image_size == (16, 16))
+    draw, batch = maker.draw(step)[0], batches[step]
+    views = procedural_views(maker.scenes, draw.index, 5, (16, 16)).select(draw.inputs)
+    alpha = views.alpha
+    assert alpha is not None and draw.augmentation.mirrored and batch.inputs.alpha is not None
+    assert torch.equal(batch.inputs.alpha[0], alpha.flip(-1))
+    # The background keeps its colour, what stands before it does not.
+    outside, inside = (alpha.flip(-1) == edge for edge in (0, 1))
+    color = torch.tensor([0.2, 0.4, 1.0]).view(3, 1, 1).expand_as(views.images)
+    assert torch.equal(batch.inputs.images[0][outside.expand_as(color)], color[outside.expand_as(color)])
+    change = (batch.inputs.images[0] - views.images.flip(-1)).abs()
+    assert change[inside.expand_as(change)].mean() > 0.01
 
 
 def test_views_are_disjoint_and_counts_span_their_ranges():

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import UserError, draw_views, spread
-from data.sampling import every, spread_cameras
+from data.sampling import draw_inputs, draw_stretch, every, spread_cameras
 
 
 def circle(count):
@@ -82,3 +82,61 @@ def test_cameras_that_stand_together_are_spread_by_where_they_look(look_at):
     chosen = spread_cameras(c2w, 3)
     gaps = np.diff([*chosen, chosen[0] + 12])
     assert gaps.max() - gaps.min() <= 2
+
+
+def cameras_at(positions):
+    c2w = np.tile(np.eye(4), (len(positions), 1, 1))
+    c2w[:, :3, 3] = positions
+    return c2w
+
+
+def test_kmeans_takes_one_camera_of_each_group_and_in_time_all_of_them():
+    rng = np.random.default_rng(0)
+    centers = np.array([[0, 0, 0], [10, 0, 0], [0, 10, 0], [0, 0, 10]])
+    points = (centers[:, None] + rng.normal(size=(4, 5, 3)) * 0.1).reshape(-1, 3)
+    draws = [draw_inputs(rng, cameras_at(points), 4, "kmeans") for _ in range(200)]
+    assert all(sorted(i // 5 for i in d) == [0, 1, 2, 3] for d in draws)
+    assert {i for d in draws for i in d} == set(range(20))
+
+
+def test_spread_inputs_start_anywhere_and_are_far_apart():
+    rng = np.random.default_rng(1)
+    draws = [draw_inputs(rng, cameras_at(circle(24)), 4, "spread") for _ in range(100)]
+    assert {d[0] for d in draws} == set(range(24))
+    for draw in draws:
+        gaps = np.diff([*sorted(draw), sorted(draw)[0] + 24])
+        assert gaps.min() >= 5
+
+
+@pytest.mark.parametrize("selection", ["random", "kmeans", "spread"])
+def test_inputs_are_distinct_even_where_cameras_coincide(selection):
+    rng = np.random.default_rng(2)
+    for positions in (np.zeros((6, 3)), np.repeat(circle(2), 3, axis=0)):
+        for count in (1, 3, 6):
+            chosen = draw_inputs(rng, cameras_at(positions), count, selection)
+            assert len(set(chosen)) == count == len(chosen) and set(chosen) <= set(range(6))
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=100, deadline=None)
+def test_stretches_of_a_clip_are_all_that_brute_force_finds_and_equally_likely(seed):
+    rng = np.random.default_rng(seed)
+    frames = sorted(rng.choice(30, size=int(rng.integers(1, 15)), replace=False).tolist())
+    low = int(rng.integers(1, 10))
+    distance, needed = (low, low + int(rng.integers(0, 10))), int(rng.integers(1, 6))
+    valid = {
+        (a, b)
+        for a in range(len(frames))
+        for b in range(a, len(frames))
+        if distance[0] <= frames[b] - frames[a] <= distance[1] and b - a + 1 >= needed
+    }
+    draws = [draw_stretch(rng, frames, distance, needed) for _ in range(30)]
+    assert (set(draws) == {None}) if not valid else (set(draws) <= valid)
+
+
+def test_stretches_are_equally_likely():
+    rng = np.random.default_rng(0)
+    draws = [draw_stretch(rng, [0, 1, 2, 5], (1, 3), 2) for _ in range(4000)]
+    found, counts = np.unique(draws, axis=0, return_counts=True)
+    assert found.tolist() == [[0, 1], [0, 2], [1, 2], [2, 3]]
+    assert counts.min() > 850

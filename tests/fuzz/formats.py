@@ -1,9 +1,10 @@
-"""Opens damaged captures: each input ends in a sound scene or a UserError, soon and without much memory.
+"""Opens damaged captures and meshes: each input ends in a sound scene or a UserError, soon and without much memory.
 
 `python tests/fuzz/formats.py --inputs 500` does it for every format, each in a process of its own with limits.
 """
 
 import argparse
+import json
 import random
 import resource
 import signal
@@ -13,21 +14,59 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import kornia.geometry  # noqa: E402, F401  (slow to import, which no input should be blamed for)
+import mesh_files  # noqa: E402
 import numpy as np  # noqa: E402
 import scene_files  # noqa: E402
 import torch  # noqa: E402
 from fuzz.mutations import mutate  # noqa: E402
 
-from data import UserError, list_scenes, open_scene  # noqa: E402
+from data import UserError, list_scenes, load_mesh, open_scene  # noqa: E402
+from data.config import DataConfig  # noqa: E402
+from data.shards.index import find_shards  # noqa: E402
+from data.shards.stream import ShardStream  # noqa: E402
 
 MOST_SECONDS = 5
 MOST_BYTES = 2**30
+
+
+def write_obj(folder: Path) -> list[Path]:
+    """A mesh with a material and a picture."""
+    return [mesh_files.write_obj(folder), folder / "a.mtl"]
+
+
+def write_ply(folder: Path, encoding: str) -> list[Path]:
+    """A coloured mesh with a picture."""
+    mesh_files.quadrants().save(folder / "tex.png")
+    (folder / "a.ply").write_bytes(mesh_files.ply_text(encoding, [[0, 1, 2, 3], [0, 1, 2]], texture=True))
+    return [folder / "a.ply"]
+
+
+def write_gltf(folder: Path, binary: bool) -> list[Path]:
+    """A textured mesh."""
+    material = {"pbrMetallicRoughness": {"baseColorTexture": {"index": 0}}}
+    picture = mesh_files.png(mesh_files.quadrants(4))
+    content = mesh_files.gltf(material, picture, TEXCOORD_0=mesh_files.SQUARE_UV)
+    if binary:
+        return [mesh_files.write_glb(folder / "a.glb", content)]
+    (folder / "a.gltf").write_text(json.dumps(content))
+    return [folder / "a.gltf"]
+
+
+MESHES = {
+    "obj": write_obj,
+    "ply_text": lambda folder: write_ply(folder, "ascii"),
+    "ply_binary": lambda folder: write_ply(folder, "binary_little_endian"),
+    "gltf": lambda folder: write_gltf(folder, binary=False),
+    "glb": lambda folder: write_gltf(folder, binary=True),
+}
+FORMATS = (*scene_files.WRITERS, *MESHES)
 
 
 def run_format(name: str, inputs: int, seed: int = 0) -> dict[str, int]:
@@ -36,14 +75,14 @@ def run_format(name: str, inputs: int, seed: int = 0) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         files = write(name, Path(folder))
         whole = {file: file.read_bytes() for file in files}
-        place = files[0] if name == "scene_lists" else Path(folder)
+        place = files[0] if name in ("scene_lists", "zip", *MESHES) else Path(folder)
         for i in range(inputs):
             rng = random.Random(f"{name} {seed} {i}")
             file = rng.choice(files)
             file.write_bytes(mutate(whole[file], rng))
             try:
                 with time_limit():
-                    opened = check(file if name == "scene_lists" else place, folder)
+                    opened = check(name, file if name == "scene_lists" else place, folder)
             except BaseException:
                 print(f"input {i} of {name} failed: {file.name} = {file.read_bytes()[:3000]!r}")
                 raise
@@ -53,15 +92,23 @@ def run_format(name: str, inputs: int, seed: int = 0) -> dict[str, int]:
 
 
 def write(name: str, folder: Path) -> list[Path]:
-    """A valid capture with three photos; returns the files that tell of the cameras."""
+    """A valid mesh, or capture with three photos; returns the files that tell of the cameras."""
+    if name in MESHES:
+        return MESHES[name](folder)
     numbers = (100, 200, 300)
     views = [scene_files.random_view(f"{n}.png", np.random.default_rng(n)) for n in numbers]
     return scene_files.WRITERS[name](folder, views)
 
 
-def check(place: Path, folder: str) -> bool:
-    """Open a capture and look at what comes out; False if it is refused in one line."""
+def check(name: str, place: Path, folder: str) -> bool:
+    """Open a capture or a mesh and look at what comes out; False if it is refused in one line."""
     try:
+        if name in MESHES:
+            mesh = load_mesh(place)
+            assert np.isfinite(mesh.vertices).all() and mesh.triangles.max() < len(mesh.vertices)
+            return True
+        if name == "shards":
+            check_stream(place)
         list_scenes(place)
         scene = open_scene(place)
         views = scene.load([0], (8, 8))
@@ -74,6 +121,13 @@ def check(place: Path, folder: str) -> bool:
     assert all("\n" not in line for line in (*scene.warnings, *scene.notes))
     assert views.c2w.isfinite().all() and views.intrinsics.isfinite().all()
     return True
+
+
+def check_stream(place: Path) -> None:
+    """Read training batches out of shards."""
+    config = DataConfig(source="shards", image_size=(8, 8), batch_size=1, input_views=(1, 1), target_views=(1, 1))
+    for batch in islice(ShardStream(find_shards([str(place)]), config, 0, 0, 0, 1), 2):
+        assert batch.inputs.images.isfinite().all() and batch.inputs.c2w.isfinite().all()
 
 
 @contextmanager
@@ -104,7 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--format", choices=list(scene_files.WRITERS))
+    parser.add_argument("--format", choices=FORMATS)
     args = parser.parse_args()
     if args.format:
         torch.set_num_threads(1)
@@ -114,7 +168,7 @@ def main() -> int:
         print(f"{args.format}: {args.inputs} inputs, {counts['opened']} opened, {counts['refused']} refused")
         return 0
     failed = []
-    for name in scene_files.WRITERS:
+    for name in FORMATS:
         start = time.monotonic()
         words = [sys.executable, __file__, "--format", name, "--inputs", str(args.inputs), "--seed", str(args.seed)]
         if subprocess.run(words, cwd=ROOT).returncode:

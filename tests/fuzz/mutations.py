@@ -6,6 +6,8 @@ import io
 import json
 import random
 import struct
+import tarfile
+import zipfile
 
 import torch
 
@@ -16,6 +18,7 @@ WORDS = [
 VALUES = [None, True, 0, -1, 1e308, 1e-320, 10**40, float("nan"), float("inf"), "", "x", "\0", "\ud800", "..", [], {}]
 VALUES += [[[]], [None], [[1, 2], [3, 4]], "OPENCV_FISHEYE", "images/0.png", {"w": 1}, [["a"] * 4] * 4]
 KEYS = ["w", "h", "fl_x", "cx", "k1", "p1", "camera_model", "camera_angle_x", "frames", "file_path", "transform_matrix"]
+KEYS += ["bufferView", "count", "byteLength", "accessors", "children", "indices", "photo", "scenes", "file"]
 KEYS += ["w2c", "fx", "fxfycxcy", "image_path", "is_fisheye", "train_filenames"]
 NUMBERS = [0, 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1]
 
@@ -27,7 +30,11 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
         if content[:1] in (b"{", b"["):
             actions = [mutate_json]
         elif content[:2] == b"PK":
-            return mutate_chunk(content, rng)
+            return mutate_zip(content, rng) if b"data.pkl" not in content else mutate_chunk(content, rng)
+        elif content[257:262] == b"ustar":
+            return mutate_tar(content, rng)
+        elif content[:4] == b"glTF":
+            return mutate_glb(content, rng)
         elif content[:2] == b"\x1f\x8b":
             return gzip.compress(mutate(gzip.decompress(content), rng))
         elif content[:6] == b"\x93NUMPY":
@@ -127,6 +134,50 @@ def mutate_chunk(content, rng):
     file = io.BytesIO()
     torch.save(clips if rng.random() < 0.95 else clips[0], file)
     return file.getvalue()
+
+
+def mutate_zip(content, rng):
+    """A .zip one of whose files is damaged, or has another name, or is a link."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    chosen, action = rng.choice(list(members)), rng.random()
+    damaged = mutate(members.pop(chosen), rng) if action < 0.7 else members.pop(chosen)
+    name = chosen if action < 0.7 else rng.choice(["../" * 5 + "out", "/etc/passwd", "a\\..\\b", "x" * 300, chosen])
+    info = zipfile.ZipInfo(name)
+    info.external_attr = rng.choice([0, 0o120777 << 16])
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(info, damaged)
+        for other, kept in members.items():
+            archive.writestr(other, kept)
+    return buffer.getvalue()
+
+
+def mutate_tar(content, rng):
+    """A .tar one of whose files is damaged, or has another name, kind or size."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = [(info, archive.extractfile(info).read()) for info in archive]
+    buffer, chosen = io.BytesIO(), rng.randrange(len(members))
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for i, (info, kept) in enumerate(members):
+            if i == chosen and rng.random() < 0.6:
+                kept = mutate(kept, rng)
+            elif i == chosen:
+                info.name = rng.choice(["../" * 5 + "out", "/etc/passwd", "x" * 300, "a.pyd", "a.json", info.name])
+                info.type = rng.choice([info.type, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE])
+                info.linkname = "/etc/passwd"
+            info.size = len(kept) if info.isreg() else 0
+            archive.addfile(info, io.BytesIO(kept))
+    return buffer.getvalue()
+
+
+def mutate_glb(content, rng):
+    """A .glb whose JSON is damaged, with lengths that fit again."""
+    length = struct.unpack_from("<I", content, 12)[0]
+    text = mutate_json(content[20 : 20 + length], rng)
+    text += b" " * (-len(text) % 4)
+    rest = content[20 + length :]
+    return b"glTF" + struct.pack("<III", 2, 20 + len(text) + len(rest), len(text)) + b"JSON" + text + rest
 
 
 def _mutate_tensor(value, rng):
