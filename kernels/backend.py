@@ -19,6 +19,10 @@ Backend = Literal["auto", "reference", "triton"]
 _chosen: Backend | None = None
 
 
+class BackendError(RuntimeError):
+    """The chosen backend is unknown or cannot run here; the text says what to do."""
+
+
 def _constant_when_compiled(function: Callable) -> Callable:
     """What torch.compiler.assume_constant_result does, which imports the whole compiler to set this mark."""
     function._dynamo_marked_constant = True
@@ -29,14 +33,14 @@ def current_backend() -> Backend:
     """The backend set by `use_backend`, else by the variable NVS_KERNELS, else "auto"."""
     if _chosen is not None:
         return _chosen
-    return _check(os.environ.get("NVS_KERNELS", "auto"))
+    return _check(os.environ.get("NVS_KERNELS", "auto"), "the variable NVS_KERNELS")
 
 
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
-    """Run the operators inside the `with` block on this backend; raises ValueError for an unknown name."""
+    """Run the operators inside the `with` block on this backend; raises BackendError for an unknown name."""
     global _chosen
-    before, _chosen = _chosen, _check(backend)
+    before, _chosen = _chosen, _check(backend, "the kernel backend")
     try:
         yield
     finally:
@@ -51,7 +55,7 @@ def runs_lean() -> bool:
 def triton_runs(dtype: torch.dtype, *tensors: Tensor) -> bool:
     """Whether the chosen backend runs Triton on these tensors, with matrix products in `dtype`.
 
-    Raises RuntimeError with the reason if "triton" was chosen and cannot run.
+    Raises BackendError with the reason if "triton" was chosen and cannot run.
     """
     backend = current_backend()
     if backend == "reference":
@@ -60,7 +64,7 @@ def triton_runs(dtype: torch.dtype, *tensors: Tensor) -> bool:
         return False
     obstacle = _obstacle(dtype, interpreting(), all(x.is_cuda for x in tensors))
     if obstacle and backend == "triton":
-        raise RuntimeError(f"the triton backend cannot run here: {obstacle}; set NVS_KERNELS to auto or reference")
+        raise BackendError(f"the triton backend cannot run here: {obstacle}; set NVS_KERNELS to auto or reference")
     if obstacle is None and not interpreting():
         obstacle = _self_test(dtype, str(tensors[0].device))
     return obstacle is None
@@ -89,14 +93,14 @@ def _self_test(dtype: torch.dtype, device: str) -> str | None:
 
     reason = failure(dtype, device)
     if reason and current_backend() == "triton":
-        raise RuntimeError(f"the triton backend cannot run here: {reason}; set NVS_KERNELS to auto or reference")
+        raise BackendError(f"the triton backend cannot run here: {reason}; set NVS_KERNELS to auto or reference")
     if reason:
         warnings.warn(f"Triton is not used for {dtype} on {device}: {reason}; plain PyTorch runs", stacklevel=2)
     return reason
 
 
-def _check(name: str) -> Backend:
+def _check(name: str, what: str) -> Backend:
     for known in get_args(Backend):
         if name == known:
             return known
-    raise ValueError(f"unknown kernel backend {name!r}; choose one of {', '.join(get_args(Backend))}")
+    raise BackendError(f"{what} is {name!r}: choose one of {', '.join(get_args(Backend))}")

@@ -60,6 +60,12 @@ def floating_point_operations(operator: str, b: int, n: int, d: int, f: int) -> 
         "orthogonalize gram": iterations,
         "add_and_restore_norm": 6.0 * b * d * f,
         "linear_state": 2.0 * b * n * d * d,
+        "silu_unit": 8.0 * b * n * d,
+        "silu_unit, backward": 24.0 * b * n * d,
+        "rms_norm": 5.0 * b * n * d,
+        "rms_norm, backward": 16.0 * b * n * d,
+        "embed_rays": 2.0 * b * n * d * 768,
+        "embed_rays, backward": 4.0 * b * n * d * 768,
     }[operator]
 
 
@@ -87,6 +93,15 @@ def jobs(b: int, n: int, d: int, f: int, device: str, dtype: torch.dtype) -> dic
     k, v = (torch.randn(b, n, d, device=device, dtype=dtype) for _ in range(2))
     lr0, lr1, lr2 = (torch.rand(b, n, 1, device=device) * 0.01 for _ in range(3))
     everything = (w0, w1, w2, k, v, lr0, lr1, lr2)
+    gain = torch.ones(d, device=device, dtype=dtype)
+    projection = torch.randn(d, 768, device=device, dtype=dtype) * 0.02
+    # One wide picture of all tokens.
+    images = torch.rand(1, 3, 8, 8 * b * n, device=device)
+    c2w, intrinsics = torch.eye(4, device=device)[None], torch.tensor([[9.0, 9.0, 4.0, 4.0]], device=device)
+
+    def embed(weight: Tensor) -> Tensor:
+        return kernels.embed_rays(weight, c2w, intrinsics, images, (8, 8 * b * n), 8)
+
     return {
         "apply_swiglu": Job(kernels.apply_swiglu, (w0, w1, w2, k)),
         "apply_swiglu, backward": Job(kernels.apply_swiglu, (w0, w1, w2, k), v),
@@ -96,6 +111,12 @@ def jobs(b: int, n: int, d: int, f: int, device: str, dtype: torch.dtype) -> dic
         "orthogonalize gram": Job(lambda g: kernels.orthogonalize(g, 5, dtype, form="gram"), (w2.float(),)),
         "add_and_restore_norm": Job(kernels.add_and_restore_norm, (w0.float(), w2.float())),
         "linear_state": Job(kernels.linear_state, (k, v, lr0)),
+        "silu_unit": Job(kernels.silu_unit, (k,)),
+        "silu_unit, backward": Job(kernels.silu_unit, (k,), v),
+        "rms_norm": Job(kernels.rms_norm, (k, gain)),
+        "rms_norm, backward": Job(kernels.rms_norm, (k, gain), v),
+        "embed_rays": Job(embed, (projection,)),
+        "embed_rays, backward": Job(embed, (projection,), v.view(1, b * n, d)),
     }
 
 
@@ -125,25 +146,27 @@ def measure(device: str, minutes: float) -> Iterator[Row]:
     gpu = device == "cuda"
     dtype = torch.bfloat16 if gpu else torch.float32
     peak = product_rate(device, dtype) if gpu else None
-    for size, b, n, d, f in GPU_SIZES if gpu else CPU_SIZES:
-        for operator, job in jobs(b, n, d, f, device, dtype).items():
-            for implementation in ("plain", "compiled", "triton", "triton, graph") if gpu else ("plain",):
-                if time.monotonic() > end:
-                    return
-                try:
-                    with kernels.use_backend("triton" if implementation.startswith("triton") else "reference"):
-                        call = job.prepare(compiled=implementation == "compiled")
-                        spent = milliseconds(_as_graph(call) if implementation.endswith("graph") else call, device)
-                except RuntimeError as error:
-                    reason = str(error).partition("\n")[0]
-                    print(f"skipped {operator}, {implementation}, {size}: {reason}", file=sys.stderr)
-                    continue
-                rate = floating_point_operations(operator, b, n, d, f) / spent / 1e9
-                share = None if peak is None else rate / peak
-                yield Row(operator, size, str(dtype).removeprefix("torch."), implementation, spent, rate, share)
+    # Compiling takes longest: it comes when everything else is known.
+    for implementations in (("plain", "triton", "triton, graph"), ("compiled",)) if gpu else (("plain",),):
+        for size, b, n, d, f in GPU_SIZES if gpu else CPU_SIZES:
+            for operator, job in jobs(b, n, d, f, device, dtype).items():
+                for implementation in implementations:
+                    if time.monotonic() > end:
+                        return
+                    try:
+                        with kernels.use_backend("triton" if implementation.startswith("triton") else "reference"):
+                            call = job.prepare(compiled=implementation == "compiled")
+                            spent = milliseconds(as_graph(call) if implementation.endswith("graph") else call, device)
+                    except RuntimeError as error:
+                        reason = str(error).partition("\n")[0]
+                        print(f"skipped {operator}, {implementation}, {size}: {reason}", file=sys.stderr)
+                        continue
+                    rate = floating_point_operations(operator, b, n, d, f) / spent / 1e9
+                    share = None if peak is None else rate / peak
+                    yield Row(operator, size, str(dtype).removeprefix("torch."), implementation, spent, rate, share)
 
 
-def _as_graph(call: Callable[[], Any]) -> Callable[[], Any]:
+def as_graph(call: Callable[[], Any]) -> Callable[[], Any]:
     """The call recorded once as a CUDA graph: replaying it leaves out the cost of launching."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -169,6 +192,8 @@ def tune(minutes: float) -> Iterator[tuple[str, launch.Tiles, float]]:
         "second_order": "fast_weight_gradients, backward",
         "token_product": "linear_state",
         "symmetric": "orthogonalize",
+        "rays": "embed_rays",
+        "ray_weight": "embed_rays, backward",
     }
     calls = jobs(1, 8192, 768, 1536, "cuda", torch.bfloat16)
     for kernel, operator in users.items():

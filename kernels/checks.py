@@ -13,15 +13,21 @@ def check_shape(name: str, x: Tensor, expected: tuple[int | None, ...]) -> None:
         raise ValueError(f"{name} has shape {tuple(x.shape)}, expected ({wanted})")
 
 
-def check_alike(**tensors: Tensor) -> None:
-    """Raise ValueError unless all tensors are floating point, on one device and, outside autocast, of one dtype."""
-    (first_name, first), *others = tensors.items()
+def check_floating(**tensors: Tensor) -> None:
+    """Raise ValueError unless all tensors are floating point and on one device."""
+    first_name, first = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not x.is_floating_point():
             raise ValueError(f"{name} has dtype {x.dtype}, expected a floating-point dtype")
-    for name, x in others:
         if x.device != first.device:
             raise ValueError(f"{name} is on {x.device}, expected {first.device} as {first_name}")
+
+
+def check_alike(**tensors: Tensor) -> None:
+    """Raise ValueError unless all tensors are floating point, on one device and, outside autocast, of one dtype."""
+    check_floating(**tensors)
+    (first_name, first), *others = tensors.items()
+    for name, x in others:
         if x.dtype != first.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"{name} has dtype {x.dtype}, expected {first.dtype} as {first_name} (or use autocast)")
 

@@ -29,6 +29,9 @@ TENSOR_CORE = {"sm_80": r"\bHMMA\.", "sm_90": r"\bHGMMA\.", "gfx942": r"\bv_mfma
 SPILL_BOUND = 16
 """Bytes per thread that a kept configuration may spill: four registers, traded for more programs at a time."""
 
+COUNTS = {"b", "n", "t", "parts", "across", "views", "count", "blocks"}
+"""Arguments that may be any number; n is a width in symmetric products."""
+
 
 @dataclass(frozen=True)
 class Build:
@@ -75,10 +78,10 @@ def all_builds(targets: list[str] | None = None, kernels: list[str] | None = Non
                         yield Build(
                             name, kernel, dtype, target, flags | sizes, tiles.warps, tiles.stages, True, fp32_pointers
                         )
-        for name, kernel, constants, warps in _norm_kernels():
+        for name, kernel, constants, warps, fp32_pointers in _untiled_kernels():
             for dtype in ("bf16", "fp32"):
                 if not kernels or name in kernels:
-                    yield Build(name, kernel, dtype, target, constants, warps, 2, False)
+                    yield Build(name, kernel, dtype, target, constants, warps, 2, False, fp32_pointers)
 
 
 def compile_build(build: Build) -> Report:
@@ -92,7 +95,7 @@ def compile_build(build: Build) -> Report:
     for i, name in enumerate(build.kernel.arg_names):
         signature[name] = "constexpr" if name in constants else _type_of(name, build)
         # PyTorch aligns its memory, and widths are multiples of 16 in every published model; numbers of tokens are not.
-        aligned = signature[name] == "i32" and name not in ("b", "parts", "" if build.name == "symmetric" else "n")
+        aligned = signature[name] == "i32" and name not in COUNTS - ({"n"} if build.name == "symmetric" else set())
         if aligned or signature[name].startswith("*"):
             attributes[(i,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=build.kernel, signature=signature, constexprs=constants, attrs=attributes)
@@ -122,7 +125,10 @@ def _tiled_kernels() -> list[tuple[str, Any, dict[str, int], tuple[str, ...]]]:
     from kernels.triton_fast_weights import second_order_kernel
     from kernels.triton_linear import token_product_kernel
     from kernels.triton_orthogonalize import symmetric_kernel
+    from kernels.triton_rays import embed_rays_kernel, ray_weight_kernel
     from kernels.triton_swiglu import gradient_kernel, hidden_kernel
+
+    given = ("c2w", "intrinsics", "images")
 
     return [
         ("hidden", hidden_kernel, {}, ()),
@@ -134,39 +140,49 @@ def _tiled_kernels() -> list[tuple[str, Any, dict[str, int], tuple[str, ...]]]:
         ("token_product", token_product_kernel, {"HAS_RATES": False}, ("out",)),
         ("symmetric", symmetric_kernel, {"HAS_ADDEND": True, "b_m": 1}, ()),
         ("symmetric", symmetric_kernel, {"HAS_ADDEND": False, "b_n": 1}, ()),
+        ("rays", embed_rays_kernel, {"PATCH": 8, "HAS_IMAGES": True}, given),
+        ("rays", embed_rays_kernel, {"PATCH": 8, "HAS_IMAGES": False}, given),
+        ("ray_weight", ray_weight_kernel, {"PATCH": 8, "HAS_IMAGES": True}, (*given, "out")),
+        ("ray_weight", ray_weight_kernel, {"PATCH": 8, "HAS_IMAGES": False}, (*given, "out")),
     ]
 
 
-def _norm_kernels() -> list[tuple[str, Any, dict[str, Any], int]]:
+def _untiled_kernels() -> list[tuple[str, Any, dict[str, Any], int, tuple[str, ...]]]:
+    """(name, kernel, constants, warps, pointers that are always fp32) of what has no products; rows as in width 768."""
     from kernels import triton_norm as norm
+    from kernels import triton_rows as rows
 
-    (columns, warps), (rows, walked_columns, walking_warps) = norm.WHOLE_TILE, norm.WALKING_TILE
+    (columns, warps), (length, walked_columns, walking_warps) = norm.WHOLE_TILE, norm.WALKING_TILE
     eps = {"EPS": norm.NORM_EPS}
     whole = {**eps, "BM": norm.WHOLE_ROWS, "BN": columns, "WHOLE": True}
-    walked = {**eps, "BM": rows, "BN": walked_columns}
+    walked = {**eps, "BM": length, "BN": walked_columns}
+    height, width = rows.rows_held(768)
+    held, unit = {"BM": height, "BN": width}, {"EPS": rows.UNIT_EPS}
     return [
-        ("norm", norm.add_and_restore_norm_kernel, whole, warps),
-        ("norm", norm.add_and_restore_norm_kernel, {**walked, "WHOLE": False}, walking_warps),
-        ("norm_backward", norm.restore_norm_backward_kernel, walked, walking_warps),
+        ("norm", norm.add_and_restore_norm_kernel, whole, warps, ()),
+        ("norm", norm.add_and_restore_norm_kernel, {**walked, "WHOLE": False}, walking_warps, ()),
+        ("norm_backward", norm.restore_norm_backward_kernel, walked, walking_warps, ()),
+        ("silu_unit", rows.silu_unit_kernel, {**held, **unit}, rows.WARPS, ()),
+        ("silu_unit_backward", rows.silu_unit_backward_kernel, {**held, **unit}, rows.WARPS, ()),
+        ("rms_norm", rows.rms_norm_kernel, held, rows.WARPS, ("weight",)),
+        ("rms_norm_backward", rows.rms_norm_backward_kernel, held, rows.WARPS, ("weight", "partial")),
     ]
 
 
 def _unit_strides(names: list[str]) -> dict[str, int]:
     """Strides that are 1 for row-major operands: the launcher makes a constant of every argument that equals 1."""
-    units = {"a_p", "b_q"} if "part_tokens" in names else {"x_d", "v_d", "w_f", "k_d", "a_n"}
+    units = {"a_p", "b_q"} if "part_tokens" in names else {"x_d", "v_d", "w_f", "k_d", "a_n", "w_p", "i_w"}
     return {name: 1 for name in names if name in units}
 
 
 def _type_of(name: str, build: Build) -> str:
     if name in build.fp32_pointers:
         return "*fp32"
-    if name in ("alpha", "beta"):
+    if name in ("alpha", "beta", "eps"):
         return "fp32"
-    is_size = name in ("n", "d", "f", "m", "p", "q", "parts", "part_tokens", "tiles_f") or re.fullmatch(
-        r"[a-z]\w?_[a-z]", name
-    )
-    # `b` is a tensor in products and a number of matrices elsewhere.
-    if is_size or (name == "b" and "d" in build.kernel.arg_names):
+    is_size = name in COUNTS | {"d", "f", "m", "o", "p", "q", "part_tokens", "tiles_f"}
+    # `b` is a tensor beside `a` and a number of matrices elsewhere.
+    if (is_size and not (name == "b" and "a" in build.kernel.arg_names)) or re.fullmatch(r"[a-z]\w?_[a-z]", name):
         return "i32"
     return f"*{build.dtype}"
 

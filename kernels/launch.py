@@ -1,8 +1,9 @@
 """Tile sizes of the Triton kernels for each GPU family, and launching with the largest tiles that fit.
 
 A program computes an m x n tile of the result and walks the inner dimension in steps of k. The first row that fits is
-used; what a GPU cannot hold in shared memory falls to the next row, and is told once. Sizes with "compiled" in the
-remark come from `python -m kernels.inspect_build` (registers, spills, shared memory), not from timing.
+used; what a GPU cannot hold in shared memory falls to the next row, and is told once. No speed has been measured yet:
+the rows are chosen by what `python -m kernels.inspect_build` tells without a GPU, written beside the first choices
+(registers per thread, KB of shared memory); `python -m kernels.benchmark --tune` times others, with a date to put here.
 """
 
 from __future__ import annotations
@@ -31,33 +32,42 @@ class Tiles:
 SHARED_LIMIT = {"sm_90": 232448, "sm_80": 166912, "gfx942": 65536}
 """Bytes of shared memory that one program may use."""
 
-# Last resort of every 16-bit kernel: fits in the 64 KB of the smallest supported GPUs.
+# Last resorts of 16-bit kernels: they fit in the 64 KB of the smallest supported GPUs.
 _SMALL = Tiles(64, 64, 32, 4, 2)
+_NARROW = Tiles(64, 32, 32, 4, 2)
 _FP32 = (Tiles(64, 64, 16, 4, 2),)
 _FP32_NARROW = (Tiles(64, 32, 16, 4, 2),)
 
 TABLE: dict[str, dict[str, tuple[Tiles, ...]]] = {
-    # 2026-11, compiled: chosen for registers and shared memory; to be replaced by timings of kernels.benchmark --tune.
+    # 2026-11-29, compiled with Triton 3.9.0, nothing spilled; speed not measured yet.
     "sm_90": {
-        "hidden": (Tiles(128, 128, 64, 8, 3), _SMALL),
-        "gradient": (Tiles(128, 64, 64, 8, 3), _SMALL),
-        "second_order": (Tiles(64, 64, 32, 8, 3), Tiles(64, 32, 32, 4, 2)),
-        "token_product": (Tiles(128, 128, 64, 8, 3), _SMALL),
-        "symmetric": (Tiles(128, 128, 64, 8, 3), _SMALL),
+        "hidden": (Tiles(128, 128, 64, 8, 3), _SMALL),  # 255, 144
+        "gradient": (Tiles(128, 64, 64, 8, 3), _SMALL),  # 194, 168
+        "second_order": (Tiles(64, 64, 32, 8, 3), _NARROW),  # 208, 96
+        "token_product": (Tiles(128, 128, 64, 8, 3), _SMALL),  # 132, 80
+        "symmetric": (Tiles(128, 128, 64, 8, 3), _SMALL),  # 140, 96
+        "rays": (Tiles(64, 128, 32, 8, 3), _SMALL),  # 179, 44
+        "ray_weight": (Tiles(128, 64, 32, 8, 3), _NARROW),  # 202, 44
     },
+    # 2026-11-29, compiled with Triton 3.9.0, nothing spilled; speed not measured yet.
     "sm_80": {
-        "hidden": (Tiles(128, 64, 32, 8, 3), _SMALL),
-        "gradient": (Tiles(64, 64, 32, 8, 3), _SMALL),
-        "second_order": (Tiles(64, 32, 32, 4, 3), Tiles(64, 32, 32, 4, 2)),
-        "token_product": (Tiles(128, 64, 32, 4, 3), _SMALL),
-        "symmetric": (Tiles(128, 128, 32, 8, 3), _SMALL),
+        "hidden": (Tiles(128, 64, 32, 8, 3), _SMALL),  # 128, 32
+        "gradient": (Tiles(64, 64, 32, 8, 3), _SMALL),  # 180, 40
+        "second_order": (Tiles(64, 32, 32, 4, 3), _NARROW),  # 168, 40
+        "token_product": (Tiles(128, 64, 32, 4, 3), _SMALL),  # 166, 24
+        "symmetric": (Tiles(128, 128, 32, 8, 3), _SMALL),  # 187, 32
+        "rays": (Tiles(64, 64, 32, 8, 3), _SMALL),  # 174, 28
+        "ray_weight": (Tiles(64, 64, 32, 8, 3), _NARROW),  # 177, 28
     },
+    # 2026-11-29, compiled with Triton 3.9.0, nothing spilled; speed not measured yet.
     "gfx942": {
-        "hidden": (Tiles(128, 64, 32, 8, 2), _SMALL),
-        "gradient": (Tiles(64, 64, 32, 8, 2), _SMALL),
-        "second_order": (Tiles(64, 32, 32, 4, 2), Tiles(64, 32, 16, 4, 2)),
-        "token_product": (Tiles(128, 128, 32, 8, 2), _SMALL),
-        "symmetric": (Tiles(128, 128, 32, 8, 2), _SMALL),
+        "hidden": (Tiles(128, 64, 32, 8, 2), _SMALL),  # 94, 16
+        "gradient": (Tiles(64, 64, 32, 8, 2), _SMALL),  # 122, 20
+        "second_order": (Tiles(64, 32, 32, 4, 2), Tiles(64, 32, 16, 4, 2)),  # 194, 20
+        "token_product": (Tiles(128, 128, 32, 8, 2), _SMALL),  # 109, 16
+        "symmetric": (Tiles(128, 128, 32, 8, 2), _SMALL),  # 90, 32
+        "rays": (Tiles(64, 64, 32, 8, 2), _SMALL),  # 82, 8
+        "ray_weight": (Tiles(64, 64, 32, 8, 2), _NARROW),  # 123, 8
     },
 }
 
@@ -67,6 +77,8 @@ FP32_TABLE: dict[str, tuple[Tiles, ...]] = {
     "second_order": _FP32_NARROW,
     "token_product": _FP32,
     "symmetric": _FP32,
+    "rays": _FP32_NARROW,
+    "ray_weight": (Tiles(32, 32, 16, 4, 2),),
 }
 
 _fitting: dict[tuple[str, str, int | None, bool], int] = {}
@@ -75,6 +87,11 @@ _fitting: dict[tuple[str, str, int | None, bool], int] = {}
 def interpreting() -> bool:
     """Whether Triton kernels run in its interpreter, on CPU tensors (set before Triton is first imported)."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def tf32_allowed() -> bool:
+    """Whether PyTorch was told to use tf32 in matrix products, the old or the new way."""
+    return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def choices(kernel: str, family: str, wide: bool) -> tuple[Tiles, ...]:
@@ -130,7 +147,7 @@ def launch(
     device, wide = operand.device, operand.dtype == torch.float32
     rows = choices(name, family_of(device), wide)
     key = (name, device.type, device.index, wide)
-    precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    precision = "tf32" if tf32_allowed() else "ieee"
     for row in range(_fitting.get(key, 0), len(rows)):
         tiles = rows[row]
         if programs(tiles) == 0:

@@ -1,7 +1,8 @@
-"""The reference for inference: the same numbers bit for bit, with fewer tensors in memory.
+"""The reference for inference: the same numbers, with fewer tensors in memory and with the fastest products.
 
 Without autograd nothing that the reference computes on the way is needed later, so results are written over operands.
 On a CPU that saves more than memory: fresh memory costs a page fault every 4 KB. Used when no gradients are recorded.
+Where oneDNN multiplies (`onednn.py`, large products on a CPU) numbers differ by rounding, else not by a bit.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.reference import NORM_EPS, Coefficients, normalisation, restart_groups, step_coefficients
+from kernels import onednn
+from kernels.checks import operand_dtype
+from kernels.reference import NORM_EPS, UNIT_EPS, Coefficients, normalisation, restart_groups, step_coefficients
 
 SMALLEST_BANDED = 256
 """Rows from which a symmetric product is computed in bands: small products cost more than they save."""
@@ -18,15 +21,23 @@ SMALLEST_BANDED = 256
 
 def apply_swiglu(w0: Tensor, w1: Tensor, w2: Tensor, x: Tensor) -> Tensor:
     """`reference.apply_swiglu`."""
-    return F.silu(x @ w0, inplace=True).mul_(x @ w2) @ w1
+    dtype = operand_dtype(x)
+    if not onednn.pays(x[:1], w0.shape[2], dtype):
+        return F.silu(x @ w0, inplace=True).mul_(x @ w2) @ w1
+    out = torch.empty_like(x, dtype=dtype)
+    for i in range(len(x)):
+        down, gate, up = (w[i].T.to(dtype) for w in (w1, w0, w2))
+        tokens = x[i].to(dtype)
+        hidden = onednn.linear(tokens, up, times=onednn.linear(tokens, gate, "silu"))
+        out[i] = onednn.linear(hidden, down)
+    return out
 
 
 def fast_weight_gradients(
     w0: Tensor, w1: Tensor, w2: Tensor, k: Tensor, v: Tensor, lr0: Tensor, lr1: Tensor, lr2: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`reference.fast_weight_gradients`."""
-    gate, up = k @ w0, k @ w2
-    d_hidden = v @ w1.transpose(1, 2)
+    gate, up, d_hidden = _product(k, w0), _product(k, w2), _product(v, w1.transpose(1, 2))
     sigmoid, activated = torch.sigmoid(gate), F.silu(gate)
     g2 = (k * lr2.to(k.dtype)).transpose(1, 2) @ (d_hidden * activated)
     g1 = activated.mul_(up).mul_(lr1.to(k.dtype)).transpose(1, 2) @ v
@@ -42,11 +53,15 @@ def orthogonalize(g: Tensor, steps: int, dtype: torch.dtype, coefficients: Coeff
     x = (g.transpose(1, 2) if tall else g).to(dtype)
     scale, eps = normalisation(coefficients)
     x = x / (x.norm(dim=(1, 2), keepdim=True) * scale + eps)
+    large = operand_dtype(x) == dtype and onednn.pays(x[:1], x.shape[1], dtype)
     for a, b, c in step_coefficients(coefficients, steps):
-        gram = x @ x.transpose(1, 2)
-        z = ((c * gram) @ gram).add_(gram.mul_(b))
-        change = z @ x
-        x = x.mul_(a).add_(change)
+        gram = _symmetric_product(x, x)
+        z = _symmetric_product(c * gram, gram).add_(gram.mul_(b))
+        if large:
+            x = torch.baddbmm(x, z, x, beta=a)
+        else:
+            change = z @ x
+            x = x.mul_(a).add_(change)
     return (x.transpose(1, 2) if tall else x).to(g.dtype)
 
 
@@ -63,7 +78,7 @@ def orthogonalize_gram(g: Tensor, steps: int, dtype: torch.dtype, coefficients: 
     scale, eps = normalisation(coefficients)
     x = (x / (x.norm(dim=(1, 2), keepdim=True) * scale + eps)).to(dtype)
     for group in restart_groups(step_coefficients(coefficients, steps)):
-        gram, q = _symmetric_product(x, x.transpose(1, 2)), None
+        gram, q = _symmetric_product(x, x), None
         for i, (a, b, c) in enumerate(group):
             z = _symmetric_product(gram, gram).mul_(c).add_(gram, alpha=b)
             if q is None:
@@ -78,17 +93,36 @@ def orthogonalize_gram(g: Tensor, steps: int, dtype: torch.dtype, coefficients: 
     return (x.transpose(1, 2) if tall else x).to(g.dtype)
 
 
-def _symmetric_product(a: Tensor, b: Tensor, bands: int = 4) -> Tensor:
-    """a b [b m m] where it is known to be symmetric: bands of rows from the diagonal on, then mirrored.
+def silu_unit(x: Tensor) -> Tensor:
+    """`reference.silu_unit`."""
+    y = F.silu(x)
+    return y.div_(y.norm(dim=-1, keepdim=True).add_(UNIT_EPS))
 
-    Multiplied whole are small matrices, and 16-bit ones, whose products in PyTorch on a CPU gain nothing from bands.
+
+def _product(x: Tensor, w: Tensor) -> Tensor:
+    """x w for x [b n d] and w [b d f]."""
+    dtype = operand_dtype(x)
+    if not onednn.pays(x[:1], w.shape[2], dtype):
+        return x @ w
+    out = [onednn.linear(x[i].to(dtype), w[i].T.to(dtype)) for i in range(len(x))]
+    return out[0][None] if len(out) == 1 else torch.stack(out)
+
+
+def _symmetric_product(a: Tensor, b: Tensor, bands: int = 4) -> Tensor:
+    """a b^T [b m m] where it is known to be symmetric: bands of rows from the diagonal on, then mirrored.
+
+    Small matrices are multiplied whole.
     """
     m = a.shape[1]
-    if m < SMALLEST_BANDED or a.dtype.itemsize < 4:
-        return a @ b
+    if m < SMALLEST_BANDED:
+        return a @ b.transpose(1, 2)
     out = torch.empty(a.shape[0], m, m, dtype=a.dtype, device=a.device)
+    if onednn.pays(a[:1], m, a.dtype):
+        for i in range(len(a)):
+            out[i] = onednn.symmetric_product(a[i], b[i])
+        return out
     for i in range(bands):
         start, stop = i * m // bands, (i + 1) * m // bands
-        out[:, start:stop, start:] = a[:, start:stop] @ b[:, :, start:]
+        out[:, start:stop, start:] = a[:, start:stop] @ b[:, start:].transpose(1, 2)
         out[:, stop:, start:stop] = out[:, start:stop, stop:].transpose(1, 2)
     return out

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kernels import lean, prefix, reference
-from kernels.backend import runs_lean, triton_runs
-from kernels.checks import check_alike, check_shape, operand_dtype
+from kernels import lean, newton_schulz, prefix, reference
+from kernels.backend import BackendError, current_backend, runs_lean, triton_runs
+from kernels.checks import check_alike, check_floating, check_shape, operand_dtype
+from kernels.launch import interpreting
 
 
 def apply_swiglu(
@@ -105,6 +106,7 @@ def orthogonalize(
     Form "gram" computes the same polynomial on the small Gram matrix: fewer products when one side is longer.
     """
     check_shape("g", g, (None, None, None))
+    check_floating(g=g)
     if steps < 0:
         raise ValueError(f"steps must be 0 or more, got {steps}")
     for name, value, known in (("coefficients", coefficients, reference.Coefficients), ("form", form, reference.Form)):
@@ -116,6 +118,8 @@ def orthogonalize(
         return triton_orthogonalize.orthogonalize(g, steps, dtype, coefficients, form)
     if runs_lean():
         return (lean.orthogonalize_gram if form == "gram" else lean.orthogonalize)(g, steps, dtype, coefficients)
+    if form == "standard" and newton_schulz.runs(g, dtype):
+        return newton_schulz.orthogonalize(g, steps, dtype, coefficients)
     return reference.orthogonalize(g, steps, dtype, coefficients, form)
 
 
@@ -126,7 +130,10 @@ def orthogonalize_together(
     coefficients: reference.Coefficients = "muon5",
     form: reference.Form = "standard",
 ) -> tuple[Float[Tensor, "_ _ _"], ...]:
-    """`orthogonalize` of batches of m x n and n x m matrices as one batch: a third of the launches for one layer."""
+    """`orthogonalize` of batches of m x n and n x m matrices: as one batch with a third of the launches.
+
+    Large matrices on a CPU, where launches cost little beside them, go one after the other: that needs less memory.
+    """
     for i, g in enumerate(gradients):
         check_shape(f"gradients[{i}]", g, (None, None, None))
         if sorted(g.shape[1:]) != sorted(gradients[0].shape[1:]):
@@ -134,6 +141,9 @@ def orthogonalize_together(
                 f"gradients[{i}] holds {g.shape[1]} x {g.shape[2]} matrices, expected the sides of gradients[0], "
                 f"{gradients[0].shape[1]} and {gradients[0].shape[2]}"
             )
+    large = bool(gradients) and gradients[0].device.type == "cpu" and gradients[0][0].numel() > 2**16
+    if large and not interpreting():
+        return tuple(orthogonalize(g, steps, dtype, coefficients, form) for g in gradients)
     tall = [g.shape[1] > g.shape[2] for g in gradients]
     batch = torch.cat([g.transpose(1, 2) if t else g for g, t in zip(gradients, tall, strict=True)])
     parts = orthogonalize(batch, steps, dtype, coefficients, form).split([g.shape[0] for g in gradients])
@@ -144,6 +154,7 @@ def add_and_restore_norm(w: Float[Tensor, "b m n"], g: Float[Tensor, "b m n"]) -
     """Add g to w, then bring every column (over dim 1) back to the norm that it has in w."""
     check_shape("w", w, (None, None, None))
     check_shape("g", g, tuple(w.shape))
+    check_floating(w=w, g=g)
     wider = w.dtype if w.dtype.itemsize >= g.dtype.itemsize else g.dtype
     if triton_runs(wider, w, g):
         from kernels import triton_norm
@@ -209,6 +220,67 @@ def linear_prefix_states(
     if steps:
         added = orthogonalize(added.flatten(0, 1), steps, dtype).view_as(added)
     return added.cumsum(dim=1)
+
+
+def silu_unit(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    """Queries and keys from their projection: y / (|y| + 1e-5) with y = silu(x), for every row."""
+    check_shape("x", x, (None, None, None))
+    check_alike(x=x)
+    if triton_runs(x.dtype, x):
+        from kernels import triton_rows
+
+        return triton_rows.silu_unit(x)
+    return (lean if runs_lean() else reference).silu_unit(x)
+
+
+def rms_norm(x: Float[Tensor, "b n d"], weight: Float[Tensor, " d"], eps: float = 1e-5) -> Float[Tensor, "b n d"]:
+    """Norm of read-outs: weight x / sqrt(mean(x^2) + eps) for every row, in the dtype of weight.
+
+    Triton under autocast gives autocast's dtype: what follows is a matrix product.
+    """
+    check_shape("x", x, (None, None, None))
+    check_shape("weight", weight, (x.shape[2],))
+    check_floating(x=x, weight=weight)
+    if triton_runs(x.dtype, x, weight):
+        from kernels import triton_rows
+
+        return triton_rows.rms_norm(x, weight, eps, operand_dtype(weight))
+    return reference.rms_norm(x, weight, eps)
+
+
+def embed_rays(
+    weight: Float[Tensor, "o p"],
+    c2w: Float[Tensor, "v 4 4"],
+    intrinsics: Float[Tensor, "v 4"],
+    images: Float[Tensor, "v 3 h w"] | None,
+    image_size: tuple[int, int],
+    patch: int,
+) -> Float[Tensor, "v t o"]:
+    """Token of every patch of `patch` x `patch` pixels: (rays and colours of its pixels, 12 numbers each) weight^T.
+
+    The 12 numbers are origin, direction, origin x direction, and colour in -1..1 (0 without images). Rays are made in
+    the cameras' precision. Cameras get gradients from the plain version only.
+    """
+    h, w = image_size
+    if patch < 1 or h % patch or w % patch:
+        raise ValueError(f"image_size is {h} x {w}, expected multiples of the patch, {patch}")
+    check_shape("weight", weight, (None, reference.RAY_CHANNELS * patch * patch))
+    check_shape("c2w", c2w, (None, 4, 4))
+    check_shape("intrinsics", intrinsics, (c2w.shape[0], 4))
+    given = {"weight": weight, "c2w": c2w, "intrinsics": intrinsics}
+    if images is not None:
+        check_shape("images", images, (c2w.shape[0], 3, h, w))
+        given["images"] = images
+    check_floating(**given)
+    dtype = operand_dtype(weight)
+    moving = torch.is_grad_enabled() and (c2w.requires_grad or intrinsics.requires_grad)
+    if moving and current_backend() == "triton":
+        raise BackendError("the triton backend cannot give c2w or intrinsics gradients; set NVS_KERNELS to auto")
+    if not moving and triton_runs(dtype, *given.values()):
+        from kernels import triton_rays
+
+        return triton_rays.embed_rays(weight.to(dtype), c2w, intrinsics, images, h, w, patch)
+    return reference.embed_rays(weight, c2w, intrinsics, images, image_size, patch)
 
 
 def _check_fast_weights(w0: Tensor, w1: Tensor, w2: Tensor) -> None:

@@ -16,6 +16,12 @@ from torch import Tensor
 NORM_EPS = 1e-5
 """Added to a column norm before dividing by it, as in the published LaCT code."""
 
+UNIT_EPS = 1e-5
+"""Added to the length of a query or key before dividing by it, as in the published LaCT code."""
+
+RAY_CHANNELS = 12
+"""Per pixel: ray origin, unit direction, origin x direction, colour in -1..1 (the published layout of LaCT)."""
+
 Coefficients = Literal["muon5", "polar"]
 Form = Literal["standard", "gram"]
 
@@ -171,3 +177,57 @@ def linear_prefix_states(
         states.append(total)
     # Splitting no tokens gives one empty chunk.
     return torch.stack(states, dim=1)[:, : -(-k.shape[1] // chunk)]
+
+
+def silu_unit(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    """Queries and keys from their projection: silu(x), every row divided by its length."""
+    y = F.silu(x)
+    return y / (y.norm(dim=-1, keepdim=True) + UNIT_EPS)
+
+
+def rms_norm(x: Float[Tensor, "b n d"], weight: Float[Tensor, " d"], eps: float = 1e-5) -> Float[Tensor, "b n d"]:
+    """weight x / sqrt(mean(x^2) + eps) for every row, in the dtype of weight."""
+    return F.rms_norm(x.to(weight.dtype), weight.shape, weight, eps)
+
+
+def embed_rays(
+    weight: Float[Tensor, "o p"],
+    c2w: Float[Tensor, "v 4 4"],
+    intrinsics: Float[Tensor, "v 4"],
+    images: Float[Tensor, "v 3 h w"] | None,
+    image_size: tuple[int, int],
+    patch: int,
+) -> Float[Tensor, "v t o"]:
+    """Token of every patch: its rays and colours (`RAY_CHANNELS`), pixel by pixel, times weight^T; 0 for no images.
+
+    Rays keep their own precision under autocast: in bfloat16 neighbouring pixels would share a ray.
+    """
+    with torch.autocast(c2w.device.type, enabled=False):
+        numbers = ray_patches(c2w, intrinsics, images, image_size, patch)
+    return F.linear(numbers.to(weight.dtype), weight)
+
+
+def ray_patches(
+    c2w: Float[Tensor, "v 4 4"],
+    intrinsics: Float[Tensor, "v 4"],
+    images: Float[Tensor, "v 3 h w"] | None,
+    image_size: tuple[int, int],
+    patch: int,
+) -> Float[Tensor, "v t p"]:
+    """Rays and colours of every patch, pixel by pixel, channels last; pixel centres at +0.5, OpenCV axes."""
+    h, w = image_size
+    fx, fy, cx, cy = (x[:, None, None] for x in intrinsics.unbind(-1))
+    y, x = torch.meshgrid(
+        torch.arange(h, device=c2w.device, dtype=c2w.dtype) + 0.5,
+        torch.arange(w, device=c2w.device, dtype=c2w.dtype) + 0.5,
+        indexing="ij",
+    )
+    u, v = (x - cx) / fx, (y - cy) / fy
+    in_camera = torch.stack([u, v, torch.ones_like(u)], dim=1).flatten(2)
+    directions = (c2w[:, :3, :3] @ in_camera).transpose(1, 2)
+    directions = directions / directions.norm(dim=-1, keepdim=True)
+    origins = c2w[:, None, :3, 3].expand_as(directions)
+    colours = torch.zeros_like(directions) if images is None else (images * 2 - 1).flatten(2).transpose(1, 2)
+    pixels = torch.cat([origins, directions, torch.linalg.cross(origins, directions), colours], dim=-1)
+    patches = pixels.view(-1, h // patch, patch, w // patch, patch, RAY_CHANNELS).transpose(2, 3)
+    return patches.reshape(len(c2w), (h // patch) * (w // patch), -1)

@@ -1,4 +1,7 @@
-"""Between pictures and tokens: rays and colours of each patch in, colours of each patch out."""
+"""Between pictures and tokens: rays and colours of each patch in, colours of each patch out.
+
+The numbers of a pixel and their order are those of `kernels.embed_rays`, the published ones (LaCT, arXiv 2505.23884).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from data import Cameras, UserError
+from kernels import embed_rays
 
 TOKEN_CHANNELS = 12
-"""Per pixel: ray origin, unit direction, origin x direction, colour."""
+"""Per pixel: ray origin, unit direction, origin x direction, colour in -1..1."""
 
 
 def check_patches(image_size: tuple[int, int], patch: int) -> None:
@@ -26,30 +30,22 @@ def check_patches(image_size: tuple[int, int], patch: int) -> None:
         )
 
 
-def patchify(pixels: Float[Tensor, "*b v c h w"], patch: int) -> Float[Tensor, "*b v t p"]:
-    """Cut pictures into square patches, row by row; a patch is flattened pixel by pixel, channels last."""
-    return rearrange(pixels, "... c (i p) (j q) -> ... (i j) (p q c)", p=patch, q=patch)
-
-
 def unpatchify(
     patches: Float[Tensor, "*b v t p"], image_size: tuple[int, int], patch: int
 ) -> Float[Tensor, "*b v c h w"]:
-    """Put patches back together: the inverse of `patchify`."""
+    """Put square patches back together, row by row; a patch is flattened pixel by pixel, channels last."""
     rows = image_size[0] // patch
     return rearrange(patches, "... (i j) (p q c) -> ... c (i p) (j q)", i=rows, p=patch, q=patch)
 
 
-def ray_tokens(cameras: Cameras, images: Float[Tensor, "*b v 3 h w"] | None, patch: int) -> Float[Tensor, "*b v t p"]:
-    """Patches of Plücker rays and colours; views to be rendered (images None) have zeros in place of colours.
-
-    Colours are scaled to -1..1. The layout of the 12 channels is the published one (LaCT, arXiv 2505.23884).
-    """
+def embed_patches(
+    weight: Float[Tensor, "d p"], cameras: Cameras, images: Float[Tensor, "*b v 3 h w"] | None, patch: int
+) -> Float[Tensor, "*b v t d"]:
+    """Project the Plücker rays and colours of every patch; without images (views to be rendered) colours are 0."""
     check_patches(cameras.image_size, patch)
-    origins, directions = cameras.rays()
-    plucker = torch.cat([origins, directions, torch.linalg.cross(origins, directions)], dim=-1)
-    plucker = rearrange(plucker, "... h w c -> ... c h w")
-    colours = torch.zeros_like(plucker[..., :3, :, :]) if images is None else images * 2 - 1
-    return patchify(torch.cat([plucker, colours], dim=-3), patch)
+    views, flat = cameras.c2w.shape[:-2], None if images is None else images.flatten(0, -4)
+    c2w, intrinsics = cameras.c2w.flatten(0, -3), cameras.intrinsics.flatten(0, -2)
+    return embed_rays(weight, c2w, intrinsics, flat, cameras.image_size, patch).unflatten(0, views)
 
 
 def frustum_features(

@@ -18,19 +18,31 @@ from data import Cameras, Views
 from nvs.memory import LaCTConfig
 from nvs.model import LaCT
 from nvs.published import published_names
+from nvs.tokens import frustum_features
 
 FastWeights = list[Tensor]
 
 
 class Yardstick:
-    """The same function as a `LaCT` in the published configuration, from the same weights, without any shortcut."""
+    """The same function as a `LaCT` in the published configuration, from the same weights, without any shortcut.
 
-    def __init__(self, model: LaCT) -> None:
+    Frustum features are the one thing beyond what was published. With `trainable` the weights are copies to train.
+    """
+
+    def __init__(self, model: LaCT, trainable: bool = False) -> None:
         memory = model.config.memory
-        if model.config.frustum_points or not isinstance(memory, LaCTConfig):
-            raise ValueError("the yardstick knows the published configuration only: LaCT memory, no frustum features")
+        if not isinstance(memory, LaCTConfig) or memory != published_settings(memory):
+            raise ValueError("the yardstick knows the published memory layer only: LaCT with no option changed")
         self.config, self.memory = model.config, memory
-        self.weights = published_names(model.state_dict())
+        given = {name: w.detach().clone() if trainable else w.detach() for name, w in model.state_dict().items()}
+        frustum = given.pop("embed_frustum.weight", None)
+        self.weights = published_names(given) | ({} if frustum is None else {"frustum": frustum})
+        for weight in self.weights.values() if trainable else ():
+            weight.requires_grad_()
+
+    def __call__(self, inputs: Views, targets: Cameras) -> Float[Tensor, "b v 3 h w"]:
+        """Pictures of the target cameras, as the model that was given would render them from the input views."""
+        return self.render(self.encode(inputs), targets)
 
     def encode(self, views: Views) -> list[FastWeights]:
         """Fast weights of every block after the input views (batched: images [b v 3 h w])."""
@@ -61,7 +73,12 @@ class Yardstick:
         pixels = torch.cat([origins, directions, torch.linalg.cross(origins, directions), colours], dim=-1)
         p = self.config.patch_size
         x = rearrange(pixels, "b v (i p) (j q) c -> b v (i j) (p q c)", p=p, q=p)
-        return self._norm(F.linear(x, self.weights["input_linear.weight"]), "input_layernorm")
+        x = F.linear(x, self.weights["input_linear.weight"])
+        if "frustum" in self.weights:
+            c = self.config
+            features = frustum_features(cameras, p, c.frustum_points, c.frustum_frequencies, *c.frustum_depths)
+            x = x + F.linear(features, self.weights["frustum"])
+        return self._norm(x, "input_layernorm")
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return F.layer_norm(x, (x.shape[-1],), self.weights[f"{name}.weight"])
@@ -117,3 +134,14 @@ class Yardstick:
             x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
         moved = w + (x.transpose(1, 2) if tall else x).to(w.dtype)
         return moved / (moved.norm(dim=1, keepdim=True) + 1e-5) * w.norm(dim=1, keepdim=True)
+
+
+def published_settings(memory: LaCTConfig) -> LaCTConfig:
+    """The published layer of the same size, learning rate and Newton-Schulz iteration."""
+    return LaCTConfig(
+        head_dim=memory.head_dim,
+        expansion=memory.expansion,
+        base_lr=memory.base_lr,
+        newton_schulz_steps=memory.newton_schulz_steps,
+        newton_schulz_dtype=memory.newton_schulz_dtype,
+    )

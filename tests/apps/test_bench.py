@@ -1,25 +1,76 @@
 """`nvs bench` on a model that takes no time, and what it refuses."""
 
+import multiprocessing
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 
+from apps.bench import WORDS
+from apps.bench_model import _training_tasks, tiny_cpu
+from apps.bench_peak import CLEAR, ModelChoice, peak_bytes
 from apps.cli import main
 from nvs import LaCT, ModelConfig, save_model
 from nvs.memory import LaCTConfig
 
 SMALL = ["--dim", "64", "--layers", "1", "--image-size", "16", "16", "--inputs", "2", "--runs", "1"]
+QUICK = [*SMALL, "--memory-inputs", "0", "--no-train"]
 
 
-def test_every_job_is_timed(capsys):
+@pytest.fixture(autouse=True)
+def same_threads():
     threads = torch.get_num_threads()
-    try:
-        assert main(["bench", *SMALL, "--threads", "1"]) == 0
-    finally:
-        torch.set_num_threads(threads)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_tasks_are_timed_and_progress_is_told(capsys):
+    assert main(["bench", *QUICK, "--threads", "1"]) == 0
+    told = capsys.readouterr()
+    assert "2 input views of 16x16, 1 CPU threads, 1 interleaved runs" in " ".join(told.out.split())
+    rows = [line for line in told.out.splitlines() if " s " in line]
+    assert [any(task in row for row in rows) for task in ("render one view", "encode 2 views")] == [True, True]
+    assert "round 1 of 1" in told.err
+
+
+@pytest.mark.slow
+def test_training_and_peak_memory(capsys):
+    assert main(["bench", *SMALL, "--memory-inputs", "2", "--threads", "1"]) == 0
     told = capsys.readouterr().out
-    assert "2 input views of 16x16, 1 CPU threads, 1 interleaved runs" in told
-    for job in ("encode", "render"):
-        assert all(f"{job}, {way}" in told for way in ("plain fp32", "fp32", "bf16"))
+    assert "training step of tiny_cpu" in told and "peak memory, encode 2 views" in told
+
+
+def test_the_training_task_is_that_of_the_shipped_configuration():
+    settings = yaml.safe_load((Path(__file__).parents[2] / "configs/tiny_cpu.yaml").read_text())["model"]
+    memory = LaCTConfig(**settings.pop("memory"))
+    assert tiny_cpu() == ModelConfig(**settings, memory=memory)
+
+
+def test_both_versions_take_the_same_training_step():
+    torch.manual_seed(0)
+    losses = {way: step().item() for way, step in _training_tasks()["training step of tiny_cpu"].items()}
+    assert losses["ours fp32"] == pytest.approx(losses["plain fp32"], rel=1e-4)
+    assert losses["ours bf16"] == pytest.approx(losses["plain fp32"], rel=2e-2)
+
+
+@pytest.mark.skipif(not CLEAR.exists(), reason="needs Linux")
+def test_peak_memory_is_what_was_held_at_most():
+    choice = ModelChoice(None, 64, 1, 2, (64, 64))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        whole, sliced = (pool.apply(peak_bytes, (choice, "ours fp32", 64, size, 1)) for size in (4096, 64))
+    assert 0 < sliced < whole
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_has_help(capsys, word):
+    assert main(["bench", *word.split(), "--help"]) == 0
+    assert f"usage: nvs bench {word}".strip() in capsys.readouterr().out
+
+
+def test_an_unknown_word(capsys):
+    assert main(["bench", "memry"]) == 2
+    assert "did you mean memory?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -27,6 +78,8 @@ def test_every_job_is_timed(capsys):
     [
         (["--threads", "0"], "--threads 0 is not possible"),
         (["--runs", "0"], "--runs 0 is not possible"),
+        (["--memory-inputs", "-1"], "--memory-inputs -1 is not possible"),
+        (["--slice-tokens", "0"], "--slice-tokens 0 is not possible"),
         (["--inputs", "-1"], "--inputs -1 is not possible"),
         (["--dim", "100"], "model dim 100 must be a multiple"),
         (["--layers", "0"], "layers must be a whole number of 1 or more"),
@@ -37,13 +90,15 @@ def test_every_job_is_timed(capsys):
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(capsys, words, message):
-    assert main(["bench", *SMALL, *words]) == 1
+    assert main(["bench", *QUICK, *words]) == 1
     told = capsys.readouterr().err
     assert message in told and "unexpected" not in told and told.count("\n") == 1
 
 
 def test_a_model_that_the_plain_version_does_not_know(tmp_path, capsys):
-    config = ModelConfig(dim=32, layers=1, attention_head_dim=32, memory=LaCTConfig(head_dim=32), frustum_points=2)
-    save_model(LaCT(config), tmp_path / "other.safetensors")
+    memory = LaCTConfig(head_dim=32, inner_steps=2)
+    save_model(
+        LaCT(ModelConfig(dim=32, layers=1, attention_head_dim=32, memory=memory)), tmp_path / "other.safetensors"
+    )
     assert main(["bench", "--checkpoint", str(tmp_path / "other.safetensors"), "--runs", "1"]) == 1
     assert "cannot be timed" in capsys.readouterr().err

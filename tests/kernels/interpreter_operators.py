@@ -10,7 +10,15 @@ import pytest
 import torch
 
 import kernels
-from kernels import triton_fast_weights, triton_linear, triton_norm, triton_orthogonalize, triton_swiglu
+from kernels import (
+    triton_fast_weights,
+    triton_linear,
+    triton_norm,
+    triton_orthogonalize,
+    triton_rays,
+    triton_rows,
+    triton_swiglu,
+)
 
 SIZES = [(2, 63, 33, 40), (1, 100, 36, 63), (1, 1, 1, 1)]
 """(matrices, tokens, width, hidden width)."""
@@ -35,6 +43,7 @@ def inputs(b: int, n: int, d: int, f: int, seed: int = 0) -> dict[str, torch.Ten
     generator = torch.Generator().manual_seed(seed)
     shapes = {"w0": (b, d, f), "w1": (b, f, d), "w2": (b, d, f), "k": (b, n, d), "v": (b, n, d)}
     tensors = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    tensors["gain"] = torch.randn(d, generator=generator)
     return tensors | {name: torch.rand(b, n, 1, generator=generator) for name in ("lr0", "lr1", "lr2")}
 
 
@@ -54,6 +63,12 @@ OPERATORS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "orthogonalize wide": (orthogonalize("standard", "muon5"), ("w0",)),
     "orthogonalize tall, polar": (orthogonalize("standard", "polar"), ("w1",)),
     "orthogonalize gram": (orthogonalize("gram", "muon5"), ("w0",)),
+    "orthogonalize_together": (
+        lambda *g: kernels.orthogonalize_together(g, 2, torch.promote_types(g[0].dtype, torch.float32)),
+        ("w0", "w1", "w2"),
+    ),
+    "silu_unit": (kernels.silu_unit, ("k",)),
+    "rms_norm": (kernels.rms_norm, ("k", "gain")),
 }
 
 
@@ -88,6 +103,57 @@ def test_values_and_every_gradient(name, size):
     check(call, [x[n] for n in names])
 
 
+PATCH = 3
+
+
+def ray_inputs(views: int, image_size: tuple[int, int], width: int) -> tuple[Callable, list[torch.Tensor]]:
+    """Tokens of rays as a function of weight and images, for cameras at random."""
+    generator = torch.Generator().manual_seed(8)
+    rotations, _ = torch.linalg.qr(torch.randn(views, 3, 3, generator=generator))
+    c2w = torch.eye(4).repeat(views, 1, 1)
+    c2w[:, :3] = torch.cat([rotations, torch.randn(views, 3, 1, generator=generator)], dim=2)
+    h, w = image_size
+    intrinsics = torch.tensor([1.1 * w, 1.2 * w, 0.4 * w, 0.6 * h]).repeat(views, 1)
+
+    def embed(weight: torch.Tensor, images: torch.Tensor | None = None) -> torch.Tensor:
+        cameras = (c2w.to(weight.dtype), intrinsics.to(weight.dtype))
+        return kernels.embed_rays(weight, *cameras, images, image_size, PATCH)
+
+    weight = torch.randn(width, 12 * PATCH**2, generator=generator)
+    return embed, [weight, torch.rand(views, 3, h, w, generator=generator)]
+
+
+@pytest.mark.parametrize(("views", "image_size", "width"), [(2, (15, 21), 33), (1, (3, 3), 1), (3, (6, 3), 20)])
+def test_tokens_of_rays(views, image_size, width):
+    embed, (weight, images) = ray_inputs(views, image_size, width)
+    check(embed, [weight, images])
+    check(embed, [weight])
+    strided = images.transpose(2, 3).contiguous().transpose(2, 3)
+    check(embed, [weight.T.contiguous().T, strided])
+
+
+def test_tokens_of_no_views_and_rays_of_cameras_that_move():
+    _, (weight, images) = ray_inputs(2, (6, 9), 5)
+    nothing = torch.zeros(0, 4, 4), torch.zeros(0, 4), images[:0], (6, 9), PATCH
+    with kernels.use_backend("triton"):
+        assert kernels.embed_rays(weight, *nothing).shape == (0, 6, 5)
+        moving = torch.eye(4)[None].requires_grad_()
+        with pytest.raises(RuntimeError, match="cannot give c2w or intrinsics gradients"):
+            kernels.embed_rays(weight, moving, torch.ones(1, 4), None, (6, 9), PATCH)
+    kernels.embed_rays(weight, moving, torch.ones(1, 4), None, (6, 9), PATCH).sum().backward()
+    assert moving.grad is not None and moving.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("d", "f"), [(1024, 40), (40, 4096)])
+def test_wide_matrices(d, f):
+    x = inputs(1, 2, d, f)
+    names = ("w0", "w1", "w2", "k")
+    with kernels.use_backend("triton"):
+        ours = kernels.apply_swiglu(*(x[name] for name in names))
+    expected = kernels.reference.apply_swiglu(*(x[name].double() for name in names))
+    torch.testing.assert_close(ours.double(), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
 def test_tokens_split_over_programs():
     x = inputs(1, 2500, 5, 3)
     check(kernels.linear_state, [x["k"], x["v"], x["lr0"]])
@@ -100,7 +166,10 @@ def test_columns_longer_than_a_program_holds():
 
 @pytest.mark.parametrize(
     "name",
-    ["apply_swiglu", "fast_weight_gradients", "add_and_restore_norm", "linear_state with rates", "orthogonalize wide"],
+    [
+        *("apply_swiglu", "fast_weight_gradients", "add_and_restore_norm", "linear_state with rates"),
+        *("orthogonalize wide", "silu_unit", "rms_norm"),
+    ],
 )
 def test_strided_inputs(name):
     call, names = OPERATORS[name]
@@ -108,7 +177,9 @@ def test_strided_inputs(name):
     arguments = [x[n] for n in names]
     strided = []
     for i, argument in enumerate(arguments):
-        if i % 2:
+        if argument.dim() == 1:
+            strided.append(argument.repeat_interleave(2)[::2])
+        elif i % 2:
             strided.append(argument.transpose(1, 2).contiguous().transpose(1, 2))
         else:
             strided.append(torch.stack([argument, torch.full_like(argument, torch.nan)], dim=-1)[..., 0])
@@ -123,14 +194,22 @@ def test_weights_of_one_scene_expanded_over_the_batch():
 
 def test_no_tokens():
     x = inputs(2, 0, 5, 7)
-    for name in ("apply_swiglu", "swiglu_features", "fast_weight_gradients", "linear_state with rates"):
+    for name in (
+        *("apply_swiglu", "swiglu_features", "fast_weight_gradients", "linear_state with rates"),
+        *("silu_unit", "rms_norm"),
+    ):
         call, names = OPERATORS[name]
         results = values_and_gradients(call, [x[n] for n in names], "triton")
         assert all(torch.equal(r, torch.zeros_like(r)) for r in results), name
 
 
 def test_a_zero_matrix_stays_zero_and_has_finite_gradients():
-    for call in (orthogonalize("standard", "muon5"), lambda g: kernels.add_and_restore_norm(g, torch.zeros_like(g))):
+    for call in (
+        orthogonalize("standard", "muon5"),
+        lambda g: kernels.add_and_restore_norm(g, torch.zeros_like(g)),
+        kernels.silu_unit,
+        lambda x: kernels.rms_norm(x, torch.ones(6)),
+    ):
         value, gradient = values_and_gradients(call, [torch.zeros(1, 4, 6)], "triton")
         assert torch.equal(value, torch.zeros_like(value)) and gradient.isfinite().all()
 
@@ -152,6 +231,8 @@ def test_operators_are_registered_properly():
     x = {name: tensor.requires_grad_() for name, tensor in inputs(1, 6, 4, 5).items()}
     w0, w1, w2, k, v, lr0 = (x[n] for n in ("w0", "w1", "w2", "k", "v", "lr0"))
     rates = (lr0, x["lr1"], x["lr2"])
+    c2w, intrinsics, images = torch.eye(4)[None], torch.ones(1, 4), torch.rand(1, 3, 4, 6).requires_grad_()
+    projection = torch.randn(3, 48).requires_grad_()
     for operator, arguments in (
         (triton_swiglu.apply_swiglu, (w0, w1, w2, k)),
         (triton_swiglu.swiglu_features, (w0, w2, k)),
@@ -160,18 +241,25 @@ def test_operators_are_registered_properly():
         (triton_norm.add_and_restore_norm, (w0, w2)),
         (triton_linear.linear_state, (k, v, lr0, torch.float32)),
         (triton_linear.linear_state, (k, v, None, torch.float32)),
+        (triton_rows.silu_unit, (k,)),
+        (triton_rows.rms_norm, (k, x["gain"], 1e-5, torch.float32)),
+        (triton_rays.embed_rays, (projection, c2w, intrinsics, images, 4, 6, 2)),
+        (triton_rays.embed_rays, (projection, c2w, intrinsics, None, 4, 6, 2)),
     ):
         torch.library.opcheck(operator, arguments)
 
 
 def test_update_and_read_compile_without_a_graph_break():
-    x = inputs(1, 12, 6, 8)
+    embed, (projection, images) = ray_inputs(1, (9, 12), 6)
+    x = {"projection": projection, "images": images, **inputs(1, 12, 6, 8)}
 
-    def read(w0, w1, w2, k, v, lr0, lr1, lr2):
+    def read(projection, images, w0, w1, w2, k, v, gain, lr0, lr1, lr2):
+        k = kernels.silu_unit(k + embed(projection, images))
         gradients = kernels.fast_weight_gradients(w0, w1, w2, k, v, lr0, lr1, lr2)
-        steps = [kernels.orthogonalize(g, 2, torch.float32) for g in gradients]
+        steps = kernels.orthogonalize_together(gradients, 2, torch.float32)
         weights = [kernels.add_and_restore_norm(w, s) for w, s in zip((w0, w1, w2), steps, strict=True)]
-        return kernels.apply_swiglu(*weights, k) + kernels.linear_apply(kernels.linear_state(k, v, lr0), k)
+        read = kernels.apply_swiglu(*weights, k) + kernels.linear_apply(kernels.linear_state(k, v, lr0), k)
+        return kernels.rms_norm(read, gain)
 
     compiled = torch.compile(read, fullgraph=True, backend="aot_eager")
     plain = values_and_gradients(read, list(x.values()), "triton")

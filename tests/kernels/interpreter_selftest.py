@@ -9,6 +9,11 @@ def test_right_operators_pass():
     assert selftest.failure(torch.float32, "cpu") is None
 
 
+def test_the_answer_does_not_depend_on_where_it_is_asked():
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        assert selftest.failure.__wrapped__(torch.float32, "cpu") is None
+
+
 def test_wrong_numbers_and_crashes_are_told(monkeypatch):
     right = triton_norm.add_and_restore_norm
     monkeypatch.setattr(triton_norm, "add_and_restore_norm", lambda w, g: right(w, g) * 1.1)

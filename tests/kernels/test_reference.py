@@ -152,7 +152,9 @@ def test_backend_switch(monkeypatch):
         kernels.linear_state(x, x)
     assert kernels.current_backend() == "auto"
     monkeypatch.setenv("NVS_KERNELS", "cuda")
-    with pytest.raises(ValueError, match="unknown kernel backend 'cuda'"):
+    with pytest.raises(
+        kernels.BackendError, match="the variable NVS_KERNELS is 'cuda': choose one of auto, reference, triton"
+    ):
         kernels.current_backend()
 
 
@@ -178,3 +180,86 @@ def test_operators_compile_without_a_graph_break():
 
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(**x), step(**x), rtol=1e-5, atol=1e-5)
+
+
+def test_silu_unit_and_rms_norm_are_what_pytorch_calls_them():
+    x = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(5))
+    silu = torch.nn.functional.silu(x)
+    torch.testing.assert_close(kernels.silu_unit(x), torch.nn.functional.normalize(silu, dim=-1), rtol=1e-4, atol=1e-5)
+    norm = torch.nn.RMSNorm(7, eps=1e-5)
+    torch.nn.init.normal_(norm.weight)
+    assert torch.equal(kernels.rms_norm(x, norm.weight), norm(x))
+    assert kernels.rms_norm(x.bfloat16(), norm.weight).dtype == torch.float32
+
+
+def test_tokens_of_rays_are_made_of_the_pixels_rays():
+    generator = torch.Generator().manual_seed(6)
+    rotation, _ = torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64))
+    c2w = torch.eye(4, dtype=torch.float64)
+    c2w[:3, :3], c2w[:3, 3] = rotation, torch.tensor([0.3, -1.0, 2.0])
+    images = torch.rand(1, 3, 4, 6, generator=generator, dtype=torch.float64)
+    numbers = torch.eye(48, dtype=torch.float64)
+    cameras = (c2w[None], torch.tensor([[5.0, 4.0, 2.5, 2.2]], dtype=torch.float64))
+    tokens = kernels.embed_rays(numbers, *cameras, images, (4, 6), 2)
+    # The pixel in row 3, column 4 is the last-but-first of the second row of the patch in row 1, column 2.
+    direction = rotation @ torch.tensor([(4.5 - 2.5) / 5, (3.5 - 2.2) / 4, 1.0], dtype=torch.float64)
+    direction /= direction.norm()
+    pixel = tokens[0, 1 * 3 + 2].view(2, 2, 12)[1, 0]
+    expected = [c2w[:3, 3], direction, torch.linalg.cross(c2w[:3, 3], direction), images[0, :, 3, 4] * 2 - 1]
+    torch.testing.assert_close(pixel, torch.cat(expected), rtol=1e-12, atol=1e-12)
+    blind = kernels.embed_rays(numbers, *cameras, None, (4, 6), 2).view(6, 4, 12)
+    assert torch.equal(blind[..., 9:], torch.zeros(6, 4, 3)) and torch.equal(
+        blind[..., :9], tokens.view(6, 4, 12)[..., :9]
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kernels.silu_unit(torch.zeros(2, 3)), r"x has shape \(2, 3\), expected \(any, any, any\)"),
+        (lambda: kernels.silu_unit(torch.zeros(1, 2, 3).int()), "x has dtype torch.int32, expected a floating-point"),
+        (lambda: kernels.rms_norm(torch.zeros(1, 2, 3), torch.ones(4)), r"weight has shape \(4,\), expected \(3\)"),
+        (
+            lambda: kernels.rms_norm(torch.zeros(1, 2, 3), torch.ones(3, device="meta")),
+            "weight is on meta, expected cpu as x",
+        ),
+        (
+            lambda: kernels.embed_rays(torch.zeros(5, 48), torch.zeros(1, 4, 4), torch.ones(1, 4), None, (5, 4), 2),
+            "image_size is 5 x 4, expected multiples of the patch, 2",
+        ),
+        (
+            lambda: kernels.embed_rays(torch.zeros(5, 12), torch.zeros(1, 4, 4), torch.ones(1, 4), None, (4, 4), 2),
+            r"weight has shape \(5, 12\), expected \(any, 48\)",
+        ),
+        (
+            lambda: kernels.embed_rays(
+                torch.zeros(5, 48), torch.zeros(1, 4, 4), torch.ones(1, 4), torch.zeros(1, 3, 4, 6), (4, 4), 2
+            ),
+            r"images has shape \(1, 3, 4, 6\), expected \(1, 3, 4, 4\)",
+        ),
+        (
+            lambda: kernels.linear_state(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2)),
+            r"v has shape \(1, 4, 2\), expected",
+        ),
+        (
+            lambda: kernels.linear_apply(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2)),
+            r"q has shape \(1, 4, 2\), expected",
+        ),
+        (
+            lambda: kernels.add_and_restore_norm(torch.zeros(1, 3, 2), torch.zeros(1, 2, 3)),
+            r"g has shape \(1, 2, 3\), expected \(1, 3, 2\)",
+        ),
+        (lambda: kernels.orthogonalize(torch.zeros(3, 2)), r"g has shape \(3, 2\), expected"),
+        (
+            lambda: kernels.orthogonalize(torch.zeros(1, 3, 2).int()),
+            "g has dtype torch.int32, expected a floating-point",
+        ),
+        (
+            lambda: kernels.add_and_restore_norm(torch.zeros(1, 3, 2), torch.zeros(1, 3, 2, device="meta")),
+            "g is on meta, expected cpu as w",
+        ),
+    ],
+)
+def test_wrong_arguments_of_the_other_operators_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

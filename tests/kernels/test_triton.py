@@ -75,6 +75,28 @@ def test_a_build_that_spills_and_needs_too_much_memory_has_faults():
     assert "spills" in done.stdout and "shared memory" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"), [(False, None, "ieee"), (True, None, "tf32"), (False, "tf32", "tf32")]
+)
+def test_tf32_only_where_pytorch_was_told_to_use_it(monkeypatch, old, new, expected):
+    given = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *args, PRECISION, **constants: given.append(PRECISION)
+
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.allow_tf32 = old
+        if new:
+            matmul.fp32_precision = new
+        launch.launch("hidden", Kernel(), lambda t: 1, torch.zeros(1))
+    finally:
+        matmul.fp32_precision = before
+    assert given == [expected]
+
+
 def test_tiles_that_do_not_fit_fall_to_smaller_ones_told_once(monkeypatch):
     from triton.runtime.errors import OutOfResources
 
