@@ -18,6 +18,7 @@ import textwrap
 import types
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import is_dataclass
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, auto_cli, set_parsing_settings
@@ -29,14 +30,32 @@ CONFIG_HELP = {
 }
 ANY_NUMBER = -1
 _stated: ContextVar[frozenset[str]] = ContextVar("_stated", default=frozenset())
+_words_optional: ContextVar[bool] = ContextVar("_words_optional", default=False)
 
 
-def run_command(function: Callable, name: str, args: list[str]) -> Any:
-    """Read `args` as the parameters of a command function and call it; wrong usage leaves with exit code 2."""
+def _stands_alone(config: type) -> bool:
+    """Whether a config class is no choice among several; of those that share a base, one is chosen by its name."""
+    return is_dataclass(config) and not config.__subclasses__() and not any(map(is_dataclass, config.__bases__))
+
+
+set_parsing_settings(
+    docstring_parse_attribute_docstrings=True,
+    subclasses_enabled=["is_pure_dataclass"],
+    subclasses_disabled=[_stands_alone],
+)
+
+
+def run_command(function: Callable, name: str, args: list[str], words_optional: bool = False) -> Any:
+    """Read `args` as the parameters of a command function and call it; wrong usage leaves with exit code 2.
+
+    With `words_optional` the last positional parameter, a list, is empty where there are no words for it.
+    """
     summary = (inspect.getdoc(function) or "").partition("\nArgs:")[0].strip()
     positional = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     words = [p.name.upper() + " ..." * str(p.annotation).startswith("list") for p in positional]
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    if words_optional:
+        words[-1] = f"[{words[-1]}]"
+    _words_optional.set(words_optional)
     return auto_cli(
         function,
         args=args,
@@ -178,9 +197,11 @@ def _take(parser: ArgumentParser, name: str, words: list[str], count: int) -> li
 
 def _join_last(parser: ArgumentParser, values: list[str]) -> list[str]:
     positional = [a for a in parser._actions if not a.option_strings]
-    if not positional or len(values) < len(positional):
+    if not positional or len(values) < len(positional) - 1:
         return values
     count, element = _values_taken(positional[-1])
+    if len(values) < len(positional):
+        return [*values, "[]"] if _words_optional.get() else values
     if count != ANY_NUMBER:
         return values
     start = len(positional) - 1

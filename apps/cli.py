@@ -21,13 +21,17 @@ from apps import __version__
 class Command(NamedTuple):
     """Where a command lives and what it is for, in one line.
 
-    With `by_input` the function is one that returns the function to run, for the words of the command line.
+    With `by_input` the function is one that returns the function to run, for the words of the command line; with
+    `by_word` it decides by the first of them, which then is part of the command's name.
     """
 
     module: str
     function: str
     purpose: str
     by_input: bool = False
+    by_word: bool = False
+    words_optional: bool = False
+    """Whether all positional words can be left out."""
 
 
 COMMANDS = {
@@ -36,10 +40,13 @@ COMMANDS = {
     "eval": Command("apps.eval", "eval_", "PSNR, SSIM and LPIPS of a model on captures"),
     "encode": Command("apps.encode", "encode", "turn the photos of a capture into a scene state"),
     "render": Command("apps.render", "render", "novel views of a capture or a scene state, as video, gif or pictures"),
+    "view": Command("apps.view", "view", "look around scenes in the browser", words_optional=True),
     "prepare": Command("apps.prepare", "function_for", "make captures of photos, meshes or nothing", by_input=True),
     "inspect": Command("apps.inspect", "inspect", "tell what a capture, a checkpoint or a scene state is"),
     "convert": Command("apps.convert", "convert", "write a capture or a checkpoint in another format"),
-    "bench": Command("apps.bench", "bench", "time encoding and rendering on this machine"),
+    "ablate": Command("apps.ablate", "ablate", "train memory layers alike and compare them in one table"),
+    "analyze": Command("apps.analyze", "analyze", "look into the memory of a checkpoint: a page with plots"),
+    "bench": Command("apps.bench", "function_for", "time this machine at the model, or what a word says", by_word=True),
 }
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -82,8 +89,9 @@ def main(args: list[str] | None = None) -> int:
 def explain(error: Exception) -> str:
     """One or two plain sentences about a failure."""
     from data import UserError
+    from kernels import BackendError
 
-    if isinstance(error, UserError):
+    if isinstance(error, UserError | BackendError):
         return str(error)
     text = " ".join(str(error).split())
     if any(map(_is_disk_full, _with_causes(error))):
@@ -115,11 +123,15 @@ def _is_disk_full(error: BaseException) -> bool:
     return "inline_container" in str(error) or any(word in str(error) for word in words)
 
 
-def function_of(name: str, words: list[str]) -> Callable[..., None]:
-    """The function that runs command `name` on these words."""
+def function_of(name: str, words: list[str]) -> tuple[Callable[..., None], str, list[str]]:
+    """The function that runs command `name` on these words, its full name, and the words that are left for it."""
     command = COMMANDS[name]
     function = getattr(importlib.import_module(command.module), command.function)
-    return function(words) if command.by_input else function
+    if command.by_input or command.by_word:
+        function = function(words)
+    if command.by_word and words and not words[0].startswith("-"):
+        name, words = f"{name} {words[0]}", words[1:]
+    return function, name, words
 
 
 def _dispatch(words: list[str]) -> int:
@@ -135,11 +147,10 @@ def _dispatch(words: list[str]) -> int:
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
         print(f"nvs: there is no command {name}; {hint}", file=sys.stderr)
         return 2
-    function = function_of(name, rest)
     from apps.arguments import run_command
 
     try:
-        run_command(function, name, rest)
+        run_command(*function_of(name, rest), words_optional=COMMANDS[name].words_optional)
     except SystemExit as end:
         # The parser leaves this way after --help and after wrong usage.
         return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nvs.memory import MemoryLayer, State
+from kernels import window_attention
+from nvs.layers import Linear
+from nvs.memory import Grid, MemoryLayer, State, scan
 
 
 class WindowAttention(nn.Module):
@@ -16,20 +16,15 @@ class WindowAttention(nn.Module):
 
     def __init__(self, dim: int, head_dim: int) -> None:
         super().__init__()
-        self.head_dim = head_dim
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.qkv = Linear(dim, 3 * dim)
         self.q_norm = nn.RMSNorm(head_dim)
         self.k_norm = nn.RMSNorm(head_dim)
-        self.out = nn.Linear(dim, dim, bias=False)
+        self.out = Linear(dim, dim)
 
     def forward(self, x: Float[Tensor, "b v t d"]) -> Float[Tensor, "b v t d"]:
         """Mix the tokens of each view."""
-        q, k, v = rearrange(self.qkv(x), "b v t (r h d) -> r (b v) h t d", r=3, d=self.head_dim)
-        # Norms work in the precision of their gains, also where autocast has made the products 16 bit.
-        wide = self.q_norm.weight.dtype
-        q, k = self.q_norm(q.to(wide)).to(v.dtype), self.k_norm(k.to(wide)).to(v.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v)
-        return self.out(rearrange(mixed, "(b v) h t d -> b v t (h d)", b=x.shape[0]))
+        mixed = window_attention(self.qkv(x).flatten(0, 1), self.q_norm.weight, self.k_norm.weight)
+        return self.out(mixed.unflatten(0, x.shape[:2]))
 
 
 class MLP(nn.Module):
@@ -37,12 +32,12 @@ class MLP(nn.Module):
 
     def __init__(self, dim: int, ratio: int) -> None:
         super().__init__()
-        self.up = nn.Linear(dim, ratio * dim, bias=False)
-        self.down = nn.Linear(ratio * dim, dim, bias=False)
+        self.up = Linear(dim, ratio * dim)
+        self.down = Linear(ratio * dim, dim)
 
     def forward(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
         """Transform each token on its own."""
-        return self.down(F.gelu(self.up(x)))
+        return self.down(self.up(x, then="gelu"))
 
 
 class Block(nn.Module):
@@ -58,33 +53,51 @@ class Block(nn.Module):
         self.mlp = MLP(dim, mlp_ratio)
 
     def absorb(
-        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None
+        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None, grid: Grid | None = None
     ) -> tuple[Float[Tensor, "b v t d"], State]:
         """Mix within views, then absorb all tokens of all views as one chunk; `read` completes the block.
 
         With `slice_tokens` about that many tokens of each scene are worked on at a time (whole views in attention).
+        `grid` tells the rows and columns of patches in a view to those memory layers that want to know.
         """
         x = self._mix(x, slice_tokens)
         normed = self.memory_norm(x).flatten(1, 2)
-        return x, self.memory.update_state(state, normed, slice_tokens)
+        return x, self.memory.update_state(state, normed, slice_tokens, grid)
 
     def read(
-        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None
+        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None, grid: Grid | None = None
     ) -> Float[Tensor, "b v t d"]:
         """Read the memory for every token, then apply the MLP."""
         flat = x.flatten(1, 2)
+        size = slice_tokens or max(flat.shape[1], 1)
+        if self.memory.whole_views:
+            size = max(size // x.shape[2], 1) * x.shape[2]
         done = []
-        for part in flat.split(slice_tokens or max(flat.shape[1], 1), dim=1):
-            part = part + self.memory.apply_state(state, self.memory_norm(part))
+        for part in flat.split(size, dim=1):
+            part = part + self.memory.apply_state(state, self.memory_norm(part), grid)
             done.append(part + self.mlp(self.mlp_norm(part)))
-        return torch.cat(done, dim=1).view_as(x)
+        return _joined(done).view_as(x)
 
     def render(
-        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None
+        self, x: Float[Tensor, "b v t d"], state: State, slice_tokens: int | None = None, grid: Grid | None = None
     ) -> Float[Tensor, "b v t d"]:
         """Process tokens of views to be rendered: mix within views, read the memory, apply the MLP."""
-        return self.read(self._mix(x, slice_tokens), state, slice_tokens)
+        return self.read(self._mix(x, slice_tokens), state, slice_tokens, grid)
+
+    def stream(
+        self, x: Float[Tensor, "b v t d"], state: State, views: int, grid: Grid | None = None
+    ) -> tuple[Float[Tensor, "b v t d"], State]:
+        """`absorb` and `read` for `views` views after the other, each reading what was absorbed until then."""
+        x = self._mix(x, None)
+        state, read = scan(self.memory, state, self.memory_norm(x).flatten(1, 2), views * x.shape[2], grid)
+        x = x + read.view_as(x)
+        return x + self.mlp(self.mlp_norm(x)), state
 
     def _mix(self, x: Tensor, slice_tokens: int | None) -> Tensor:
         views = max(1, x.shape[1] if slice_tokens is None else slice_tokens // x.shape[2])
-        return torch.cat([part + self.attention(self.attention_norm(part)) for part in x.split(views, dim=1)], dim=1)
+        return _joined([part + self.attention(self.attention_norm(part)) for part in x.split(views, dim=1)])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Slices of tokens or views joined again; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from data import UserError, write_atomic
 from nvs.memory import CONFIG_TYPES
-from nvs.model import LaCT, ModelConfig
+from nvs.model import LaCT, ModelConfig, Precision
 from nvs.published import convert_published, is_published, published_names
 from nvs.trained_range import TrainedRange
 
@@ -28,9 +28,10 @@ WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module"}
 StorageType = Literal["float32", "bfloat16", "float16"]
 
 
-def load_model(path: str | Path, device: str | torch.device = "cpu") -> LaCT:
+def load_model(path: str | Path, device: str | torch.device = "cpu", precision: Precision = "fp32") -> LaCT:
     """Load a model for use (evaluation mode, no gradients) from a file or by its shipped name ("demo").
 
+    With precision "bf16" products run in bfloat16: about twice as fast where the hardware has it.
     Raises UserError when the file is missing, damaged, holds code, or does not fit its configuration exactly.
     """
     config, weights, trained = read_checkpoint(path)
@@ -53,7 +54,9 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LaCT:
         )
     model.load_state_dict(dict(weights), assign=True)
     model.trained = trained
-    return model.to(device).eval().requires_grad_(False)
+    model = model.eval().requires_grad_(False)
+    model.use_precision(precision)
+    return model.to(device)
 
 
 def save_model(model: LaCT, path: str | Path, dtype: StorageType | None = None) -> None:

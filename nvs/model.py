@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -20,10 +21,13 @@ from torch.utils.checkpoint import checkpoint
 
 from data import Cameras, UserError, Views
 from nvs.blocks import Block
-from nvs.memory import LaCTConfig, MemoryConfig, build_memory
+from nvs.layers import Linear
+from nvs.memory import Grid, LaCTConfig, MemoryConfig, build_memory
 from nvs.scene_state import SceneState, fingerprint
-from nvs.tokens import TOKEN_CHANNELS, frustum_features, ray_tokens, unpatchify
+from nvs.tokens import TOKEN_CHANNELS, embed_patches, frustum_features, unpatchify
 from nvs.trained_range import TrainedRange
+
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class LaCT(nn.Module):
         """What the weights were trained on, where that is known."""
         self.activation_checkpointing = False
         """Recompute each block in the backward pass instead of keeping its activations."""
+        self.precision: Precision = "fp32"
+        """What products in the blocks are computed in; see `use_precision`."""
         pixels = config.patch_size**2
         self.embed = nn.Linear(TOKEN_CHANNELS * pixels, config.dim, bias=False)
         frustum = config.frustum_points * config.frustum_frequencies * 6
@@ -100,15 +106,18 @@ class LaCT(nn.Module):
         fresh = tuple(block.memory.init_state(batch) for block in self._blocks())
         return SceneState.of_views(self._absorb(views, fresh, slice_tokens), views, self._own_fingerprint())
 
-    def extend(self, state: SceneState, views: Views, slice_tokens: int | None = None) -> SceneState:
+    def extend(
+        self, state: SceneState, views: Views, slice_tokens: int | None = None, views_per_chunk: int | None = None
+    ) -> SceneState:
         """Absorb more input views into a state, as one more chunk and without the earlier views.
 
-        The views must be in the state's frame: load them from a scene with the state's `world_to_scene`.
+        The views must be in the state's frame: load them from a scene with the state's `world_to_scene`. With
+        `views_per_chunk` they come as a stream: the result is that of extending by so many views after the other.
         """
         self.check_state(state)
         if state.batched != (views.images.dim() == 5):
             raise ValueError("state and views must both have a batch axis, or neither")
-        layers = self._absorb(views, state.with_batch().layers, slice_tokens)
+        layers = self._absorb(views, state.with_batch().layers, slice_tokens, views_per_chunk)
         return state.joined(SceneState.of_views(layers, views, state.fingerprint))
 
     def render(
@@ -120,12 +129,44 @@ class LaCT(nn.Module):
         if state.batched != (cameras.c2w.dim() == 4):
             raise ValueError("state and cameras must both have a batch axis, or neither")
         cameras = cameras if state.batched else cameras.add_batch()
-        x = self._embed(cameras, None)
-        for block, memory in zip(self._blocks(), state.with_batch().layers, strict=True):
-            x = self._run(block.render, x, memory, slice_tokens)
+        x, grid = self._embed(cameras, None), self._grid(cameras)
+        with self._products():
+            for block, memory in zip(self._blocks(), state.with_batch().layers, strict=True):
+                x = self._run(block.render, x, memory, slice_tokens, grid)
         pixels = torch.sigmoid(self.decode(self.decode_norm(x)))
         images = unpatchify(pixels, cameras.image_size, self.config.patch_size)
         return images if state.batched else images[0]
+
+    def with_memory(self, **changes: Any) -> LaCT:
+        """This model with other settings of its memory layers, for example `inner_steps=4`; the weights are shared.
+
+        Weights that the changed layers have no use for are left out. Raises ValueError where one is missing.
+        """
+        memory = replace(self.config.memory, **changes)
+        with torch.device("meta"):
+            model = LaCT(replace(self.config, memory=memory))
+        own, needed = self.state_dict(), model.state_dict()
+        for name, weight in needed.items():
+            if name not in own or own[name].shape != weight.shape:
+                raise ValueError(f"there is no fitting weight {name} for these memory settings: train such a model")
+        model.load_state_dict({name: own[name] for name in needed}, assign=True)
+        model.trained = self.trained
+        model.use_precision(self.precision)
+        return model.train(self.training).requires_grad_(self.embed.weight.requires_grad)
+
+    def use_precision(self, precision: Precision) -> None:
+        """Compute from now on in `precision`; "bf16" is for rendering and encoding, and cannot be undone.
+
+        With "bf16" the blocks multiply in bfloat16, and most of their weights are stored so. Fast weights, learning
+        rates, norms, rays and the tokens between the blocks stay in float32.
+        """
+        if precision == "bf16":
+            for module in self.modules():
+                if isinstance(module, Linear):
+                    module.weight = nn.Parameter(module.weight.detach().bfloat16(), requires_grad=False)
+        elif self.precision == "bf16":
+            raise ValueError("weights that were rounded to bfloat16 cannot go back to fp32: load the model again")
+        self.precision = precision
 
     def compile_blocks(self) -> None:
         """Compile each block with torch.compile; weights keep their names."""
@@ -134,32 +175,50 @@ class LaCT(nn.Module):
             block.read = torch.compile(block.read)
             block.render = torch.compile(block.render)
 
-    def _absorb(self, views: Views, layers: tuple, slice_tokens: int | None) -> tuple:
+    def _absorb(
+        self, views: Views, layers: tuple, slice_tokens: int | None, views_per_chunk: int | None = None
+    ) -> tuple:
         _check_slice(slice_tokens)
+        if views_per_chunk is not None and (views_per_chunk < 1 or slice_tokens is not None):
+            raise ValueError("views_per_chunk must be 1 or more, and is not possible together with slice_tokens")
         if views.num_views == 0:
             raise UserError("there is no input view to encode; give at least one photo")
         batched = views if views.images.dim() == 5 else views.add_batch()
-        x = self._embed(batched.cameras, batched.images)
+        x, grid = self._embed(batched.cameras, batched.images), self._grid(batched.cameras)
         states = []
-        for i, (block, memory) in enumerate(zip(self._blocks(), layers, strict=True)):
-            x, memory = self._run(block.absorb, x, memory, slice_tokens)
-            states.append(memory)
-            if i + 1 < len(self.blocks):  # no one reads the input tokens after the last update
-                x = self._run(block.read, x, memory, slice_tokens)
+        with self._products():
+            for i, (block, memory) in enumerate(zip(self._blocks(), layers, strict=True)):
+                if views_per_chunk is not None:
+                    x, memory = self._run(block.stream, x, memory, views_per_chunk, grid)
+                    states.append(memory)
+                    continue
+                x, memory = self._run(block.absorb, x, memory, slice_tokens, grid)
+                states.append(memory)
+                if i + 1 < len(self.blocks):  # no one reads the input tokens after the last update
+                    x = self._run(block.read, x, memory, slice_tokens, grid)
         return tuple(states)
 
     def _embed(self, cameras: Cameras, images: Tensor | None) -> Tensor:
         c = self.config
-        # Rays keep their own precision under autocast: in bfloat16 neighbouring pixels would share a ray.
-        with torch.autocast(cameras.c2w.device.type, enabled=False):
-            rays = ray_tokens(cameras, images, c.patch_size)
-            frustum = self.embed_frustum and frustum_features(
-                cameras, c.patch_size, c.frustum_points, c.frustum_frequencies, *c.frustum_depths
-            )
-        x = self.embed(rays)
+        x = embed_patches(self.embed.weight, cameras, images, c.patch_size)
         if self.embed_frustum is not None:
+            # Rays keep their own precision under autocast: in bfloat16 neighbouring pixels would share a ray.
+            with torch.autocast(cameras.c2w.device.type, enabled=False):
+                frustum = frustum_features(
+                    cameras, c.patch_size, c.frustum_points, c.frustum_frequencies, *c.frustum_depths
+                )
             x = x + self.embed_frustum(frustum)
         return self.embed_norm(x)
+
+    def _grid(self, cameras: Cameras) -> Grid:
+        h, w = cameras.image_size
+        return h // self.config.patch_size, w // self.config.patch_size
+
+    def _products(self) -> AbstractContextManager:
+        """What the blocks run under; a precision that was not chosen is that of the surroundings."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.embed.weight.device.type, torch.bfloat16)
 
     def _run(self, step: Callable, *args) -> Any:
         if self.activation_checkpointing and torch.is_grad_enabled():

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import safetensors
 import safetensors.torch
@@ -18,6 +18,9 @@ from torch import Tensor
 
 from data import Cameras, UserError, Views, join_cameras, write_atomic
 from nvs.memory import STATE_TYPES, State
+
+if TYPE_CHECKING:
+    from nvs.model import ModelConfig
 
 MAX_PREVIEWS = 32
 """Input cameras and thumbnails kept in a state; of more views, an even selection is kept."""
@@ -169,12 +172,13 @@ def is_scene_state(path: str | Path) -> bool:
         return False
 
 
-def fingerprint(config: Any, weights: Mapping[str, Tensor]) -> str:
+def fingerprint(config: ModelConfig, weights: Mapping[str, Tensor]) -> str:
     """Short identity of a configuration and its weights, the same for weights stored in float32 or bfloat16.
 
     Each tensor is sampled evenly in bfloat16, so it costs milliseconds and does not depend on the device.
     """
-    digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True).encode())
+    settings = asdict(config) | {"memory": config.memory.identity()}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for name, weight in weights.items():
         flat = weight.detach().flatten()
         step = max(1, flat.numel() // 64)

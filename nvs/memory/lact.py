@@ -1,10 +1,9 @@
-"""LaCT: SwiGLU fast weights, one orthogonalised gradient step per chunk (arXiv 2505.23884)."""
+"""LaCT: SwiGLU fast weights, one orthogonalised gradient step per chunk (arXiv 2505.23884), with all its options."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,107 +11,223 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kernels import add_and_restore_norm, apply_swiglu, fast_weight_gradients, orthogonalize
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class LaCTConfig:
-    """Settings of the LaCT memory layer; the defaults are the published ones."""
-
-    kind: Literal["lact"] = "lact"
-    """Which memory layer this is."""
-    head_dim: int = 768
-    """Width of one fast-weight head; the model's width must be a multiple."""
-    expansion: int = 2
-    """Hidden width of the fast weights over `head_dim` (2 in "ttt2x")."""
-    base_lr: float = 0.01
-    """Learning rate that tokens start from."""
-    newton_schulz_steps: int = 5
-    """Newton-Schulz iterations per update."""
-    newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the Newton-Schulz iterations."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        for name in ("head_dim", "expansion", "newton_schulz_steps"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"memory {name} must be a whole number of 1 or more, got {getattr(self, name)}")
-        if not self.base_lr > 0:
-            raise ValueError(f"memory base_lr must be above 0, got {self.base_lr}")
+from kernels import linear_apply, rms_norm, silu_unit
+from nvs.layers import Linear
+from nvs.memory import update_rule
+from nvs.memory.base import Grid, scan_one_by_one
+from nvs.memory.lact_config import LaCTConfig
+from nvs.memory.linear_map import LinearMap, linear_map
+from nvs.memory.update_rule import Rates, Weights
 
 
 class LaCTState(NamedTuple):
-    """Fast weights of each scene and head: gate, down and up matrix."""
+    """Fast weights of each scene and head: gate, down and up matrix; 3 f d numbers."""
 
     w0: Float[Tensor, "b h d f"]
     w1: Float[Tensor, "b h f d"]
     w2: Float[Tensor, "b h d f"]
 
 
+class LaCTMomentumState(NamedTuple):
+    """Fast weights, and the gradient that the last step followed: 6 f d numbers."""
+
+    w0: Float[Tensor, "b h d f"]
+    w1: Float[Tensor, "b h f d"]
+    w2: Float[Tensor, "b h d f"]
+    m0: Float[Tensor, "b h d f"]
+    m1: Float[Tensor, "b h f d"]
+    m2: Float[Tensor, "b h d f"]
+
+
+class LastWeightState(NamedTuple):
+    """The one matrix that differs from scene to scene where w1 alone is updated: f d numbers."""
+
+    w1: Float[Tensor, "b h f d"]
+
+
+class LastWeightMomentumState(NamedTuple):
+    """This matrix, and the gradient that the last step followed: 2 f d numbers."""
+
+    w1: Float[Tensor, "b h f d"]
+    m1: Float[Tensor, "b h f d"]
+
+
+STATES = {
+    ("all", False): LaCTState,
+    ("all", True): LaCTMomentumState,
+    ("w1", False): LastWeightState,
+    ("w1", True): LastWeightMomentumState,
+}
+"""State type by what is updated and whether there is momentum."""
+AnyState = LaCTState | LaCTMomentumState | LastWeightState | LastWeightMomentumState
+
+
 class LaCTMemory(nn.Module):
-    """Large-chunk test-time training: the state is a SwiGLU network that is trained on keys and values."""
+    """Large-chunk test-time training: the state is a small network that is trained on keys and values."""
+
+    whole_views = False
 
     def __init__(self, dim: int, config: LaCTConfig) -> None:
         super().__init__()
-        if dim % config.head_dim:
-            raise ValueError(f"model width {dim} is not a multiple of the memory's head_dim {config.head_dim}")
         self.config = config
-        self.heads = dim // config.head_dim
+        self.heads = config.heads(dim)
         d, f = config.head_dim, config.head_dim * config.expansion
-        self.w0 = nn.Parameter(torch.randn(self.heads, d, f) * math.sqrt(2 / d))
+        swiglu = config.kernel == "swiglu"
+        self.w0 = nn.Parameter(torch.randn(self.heads, d, f) * math.sqrt(2 / d)) if swiglu else None
         self.w1 = nn.Parameter(torch.randn(self.heads, f, d) * math.sqrt(2 / f))
-        self.w2 = nn.Parameter(torch.randn(self.heads, d, f) * math.sqrt(2 / d))
-        self.query = nn.Linear(dim, dim, bias=False)
-        self.key_value = nn.Linear(dim, 2 * dim, bias=False)
-        self.rates = nn.Linear(dim, 3 * self.heads)
-        nn.init.zeros_(self.rates.bias)
+        self.w2 = nn.Parameter(torch.randn(self.heads, d, f) * math.sqrt(2 / d)) if swiglu else None
+        self.query = Linear(dim, dim) if config.query == "own" else None
+        self.key_value = Linear(dim, 2 * dim)
+        self.rates = nn.Linear(dim, len(self._updated) * self.heads) if config.token_rates else None
+        if self.rates is not None:
+            nn.init.zeros_(self.rates.bias)
         self.read_norm = nn.RMSNorm(d, eps=1e-5)
-        self.out = nn.Linear(dim, dim, bias=False)
+        self.out = Linear(dim, dim)
 
-    def init_state(self, batch: int) -> LaCTState:
+    @property
+    def order_matters(self) -> bool:
+        """Whether the order of the tokens of an update changes the state: it decides in which chunk they are."""
+        return self.config.chunks > 1
+
+    def init_state(self, batch: int) -> AnyState:
         """The learned fast weights, once per scene."""
-        return LaCTState(*(w.expand(batch, -1, -1, -1) for w in (self.w0, self.w1, self.w2)))
+        learned = {name: getattr(self, name).expand(batch, -1, -1, -1) for name in self._updated}
+        kind = STATES[self.config.updated, self.config.momentum > 0]
+        still = {f"m{name[1:]}": torch.zeros_like(w) for name, w in learned.items()} if self.config.momentum else {}
+        return kind(**learned, **still)
 
-    def update_state(self, state: LaCTState, x: Float[Tensor, "b n d"], slice_tokens: int | None = None) -> LaCTState:
-        """One step up the gradient of sum_n lr_n <f(k_n), v_n> over all tokens, orthogonalised, norms restored."""
+    def update_state(
+        self, state: AnyState, x: Float[Tensor, "b n d"], slice_tokens: int | None = None, grid: Grid | None = None
+    ) -> AnyState:
+        """Step along the gradient of all tokens, or of one chunk of them after the other."""
         if x.shape[1] == 0:
             return state
-        # A state that was stored in 16 bits goes on in the precision of the learned weights.
-        w0, w1, w2 = weights = [rearrange(w, "b h i j -> (b h) i j").to(self.w0.dtype) for w in state]
-        total: list[Tensor] | None = None
-        for part in x.split(slice_tokens or x.shape[1], dim=1):
-            (k, v), (lr0, lr1, lr2) = self._keys_and_values(part), self._learning_rates(part)
-            gradients = fast_weight_gradients(w0, w1, w2, k, v, lr0, lr1, lr2)
-            gradients = [g.to(w.dtype) for g, w in zip(gradients, weights, strict=True)]
-            total = gradients if total is None else [a + b for a, b in zip(total, gradients, strict=True)]
-        assert total is not None
-        steps, dtype = self.config.newton_schulz_steps, DTYPES[self.config.newton_schulz_dtype]
-        updated = [add_and_restore_norm(w, orthogonalize(g, steps, dtype)) for w, g in zip(weights, total, strict=True)]
-        return LaCTState(*(rearrange(w, "(b h) i j -> b h i j", h=self.heads) for w in updated))
+        weights, velocity = self._unpack(state)
+        parts = x.split(-(-x.shape[1] // self.config.chunks), dim=1)
+        if self.config.form == "parallel" and len(parts) > 1:
+            if slice_tokens is None:
+                summed = update_rule.parallel_gradients(self.config, weights, *self._written(x), parts[0].shape[1])
+            else:
+                each = [self._gradients(weights, part, slice_tokens)["w1"] for part in parts]
+                summed = torch.stack(each, dim=1)
+            steps, velocity = update_rule.parallel_steps(self.config, velocity, summed)
+            return self._pack(weights | {"w1": weights["w1"] + steps.sum(1)}, velocity)
+        for part in parts:
+            for _ in range(self.config.inner_steps):
+                summed = self._gradients(weights, part, slice_tokens)
+                weights, velocity = update_rule.step(self.config, weights, velocity, summed)
+        return self._pack(weights, velocity)
 
-    def apply_state(self, state: LaCTState, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def apply_state(
+        self, state: AnyState, x: Float[Tensor, "b n d"], grid: Grid | None = None
+    ) -> Float[Tensor, "b n d"]:
         """Run each token's query through the fast weights."""
-        q = _unit(self._heads(F.silu(self.query(x))))
-        w0, w1, w2 = (rearrange(w, "b h i j -> (b h) i j").to(q.dtype) for w in state)
-        read = self.read_norm(apply_swiglu(w0, w1, w2, q).to(self.read_norm.weight.dtype))
-        return self.out(rearrange(read, "(b h) n d -> b n (h d)", h=self.heads))
+        weights, _ = self._unpack(state, widen=False)
+        return self._out(update_rule.read(self.config, weights, self._queries(x)))
 
-    def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = F.silu(self.key_value(x)).chunk(2, dim=-1)
-        return _unit(self._heads(k)), self._heads(v)
+    def scan(self, state: AnyState, x: Float[Tensor, "b n d"], chunk: int) -> tuple[AnyState, Float[Tensor, "b n d"]]:
+        """Absorb chunks of `chunk` tokens one after the other, and read each chunk right after it was absorbed."""
+        if x.shape[1] == 0 or self.config.chunks > 1:
+            return scan_one_by_one(self, state, x, chunk)
+        c, (weights, velocity) = self.config, self._unpack(state)
+        q, written = self._queries(x), self._written(x)
+        if c.form == "parallel":
+            summed = update_rule.parallel_gradients(c, weights, *written, chunk)
+            steps, velocity = update_rule.parallel_steps(c, velocity, summed)
+            after = weights["w1"][:, None] + update_rule.sum_until(steps)
+            queries = update_rule.split_chunks(update_rule.features(c, weights, q), chunk)
+            reads = linear_apply(after.flatten(0, 1).to(queries.dtype), queries)
+            reads = reads.unflatten(0, (q.shape[0], -1)).flatten(1, 2)[:, : x.shape[1]]
+            return self._pack(weights | {"w1": after[:, -1]}, velocity), self._out(reads)
+        done = []
+        for start in range(0, x.shape[1], chunk):
+            now = slice(start, start + chunk)
+            k, v, rates = written
+            part = (k[:, now], v[:, now], None if rates is None else tuple(lr[:, now] for lr in rates))
+            for _ in range(c.inner_steps):
+                summed = update_rule.gradients(c, weights, *part)
+                weights, velocity = update_rule.step(c, weights, velocity, summed)
+            done.append(update_rule.read(c, weights, q[:, now]))
+        return self._pack(weights, velocity), self._out(torch.cat(done, dim=1))
 
-    def _learning_rates(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def queries_keys_values(
+        self, x: Float[Tensor, "b n d"]
+    ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n e"], Float[Tensor, "b h n e"]]:
+        """What each token reads with, is found by, and writes, as the update rule uses them."""
+        k, v, _ = self._written(x)
+        q, k, v = (rearrange(y, "(b h) n d -> b h n d", h=self.heads) for y in (self._queries(x), k, v))
+        return q, k, v
+
+    def inner_loss(self, state: AnyState, x: Float[Tensor, "b n d"]) -> Float[Tensor, " b"]:
+        """The inner loss of a state on tokens, without learning rates: mean over tokens and heads."""
+        k, v, _ = self._written(x)
+        answers = update_rule.read(self.config, self._unpack(state)[0], k)
+        if self.config.inner_loss == "squared_error":
+            each = (answers - v).square().sum(-1) / 2
+        else:
+            each = -(answers * v).sum(-1)
+        return rearrange(each, "(b h) n -> b (h n)", h=self.heads).mean(1)
+
+    def read_map(self, state: AnyState, x_in: Float[Tensor, "b n d"], x_out: Float[Tensor, "b m d"]) -> LinearMap:
+        """How x_out reads what x_in writes in one step from `state`, as linear attention over x_in."""
+        weights, velocity = self._unpack(state)
+        found = linear_map(self.config, weights, velocity, self._written(x_in), self._queries(x_out))
+        return LinearMap(*(rearrange(y, "(b h) i j -> b h i j", h=self.heads) for y in found))
+
+    def read_out(self, read: Float[Tensor, "b h m e"]) -> Float[Tensor, "b m d"]:
+        """The layer's answer from what was read."""
+        return self._out(read.flatten(0, 1))
+
+    @property
+    def _updated(self) -> tuple[str, ...]:
+        return ("w1",) if self.config.updated == "w1" else ("w0", "w1", "w2")
+
+    def _gradients(self, weights: Weights, x: Tensor, slice_tokens: int | None) -> Weights:
+        total: Weights = {}
+        for part in x.split(slice_tokens or x.shape[1], dim=1):
+            summed = update_rule.gradients(self.config, weights, *self._written(part))
+            total = {name: g + total[name] if total else g for name, g in summed.items()}
+        return total
+
+    def _written(self, x: Tensor) -> tuple[Tensor, Tensor, Rates]:
+        k, v = self.key_value(x).chunk(2, dim=-1)
+        return silu_unit(self._heads(k)), F.silu(self._heads(v)), self._learning_rates(x)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        if self.config.query == "key" or self.query is None:
+            return silu_unit(self._heads(F.linear(x, self.key_value.weight.chunk(2)[0])))
+        return silu_unit(self._heads(self.query(x)))
+
+    def _learning_rates(self, x: Tensor) -> Rates:
+        if self.rates is None:
+            if self.config.base_lr == 1:
+                return None
+            return (x.new_full((x.shape[0] * self.heads, x.shape[1], 1), self.config.base_lr),) * len(self._updated)
         # Rates span orders of magnitude: they are computed in the weights' own precision even under autocast.
         with torch.autocast(x.device.type, enabled=False):
             raw = self.rates(x.to(self.rates.weight.dtype)) + math.log(math.expm1(self.config.base_lr))
-            lr0, lr1, lr2 = rearrange(F.softplus(raw), "b n (r h) -> r (b h) n 1", r=3)
-        return lr0, lr1, lr2
+            return tuple(rearrange(F.softplus(raw), "b n (r h) -> r (b h) n 1", h=self.heads))
+
+    def _out(self, read: Tensor) -> Tensor:
+        normed = rms_norm(read, self.read_norm.weight)
+        return self.out(rearrange(normed, "(b h) n d -> b n (h d)", h=self.heads))
 
     def _heads(self, x: Tensor) -> Tensor:
         return rearrange(x, "b n (h d) -> (b h) n d", h=self.heads)
 
+    def _unpack(self, state: AnyState, widen: bool = True) -> tuple[Weights, Weights]:
+        """Weights and velocity, heads folded into the batch, and what no scene changes once per scene."""
+        batch, parts = state.w1.shape[0], state._asdict()
+        shared = {name: getattr(self, name) for name in ("w0", "w2") if name not in parts}
+        parts |= {name: w.expand(batch, -1, -1, -1) for name, w in shared.items() if w is not None}
+        folded = {name: rearrange(w, "b h i j -> (b h) i j") for name, w in parts.items()}
+        if widen:
+            # A state that was stored in 16 bits goes on in the precision of the learned weights.
+            folded = {name: w.to(self.w1.dtype) for name, w in folded.items()}
+        velocity = {f"w{name[1:]}": w for name, w in folded.items() if name[0] == "m"}
+        return {name: w for name, w in folded.items() if name[0] == "w"}, velocity
 
-def _unit(x: Tensor) -> Tensor:
-    return x / (x.norm(dim=-1, keepdim=True) + 1e-5)
+    def _pack(self, weights: Weights, velocity: Weights) -> AnyState:
+        parts = {name: weights[name] for name in self._updated} | {f"m{n[1:]}": w for n, w in velocity.items()}
+        kind = STATES[self.config.updated, self.config.momentum > 0]
+        return kind(**{name: rearrange(w, "(b h) i j -> b h i j", h=self.heads) for name, w in parts.items()})

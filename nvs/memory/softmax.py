@@ -15,20 +15,17 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nvs.memory.base import Grid, MemoryConfig
+
 
 @dataclass(frozen=True)
-class SoftmaxConfig:
+class SoftmaxConfig(MemoryConfig):
     """Settings of softmax attention in place of a memory of fixed size."""
 
     kind: Literal["softmax"] = "softmax"
     """Which memory layer this is."""
     head_dim: int = 64
     """Width of one attention head; the model's width must be a multiple."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        if not isinstance(self.head_dim, int) or self.head_dim < 1:
-            raise ValueError(f"memory head_dim must be a whole number of 1 or more, got {self.head_dim}")
 
 
 class SoftmaxState(NamedTuple):
@@ -41,10 +38,13 @@ class SoftmaxState(NamedTuple):
 class SoftmaxMemory(nn.Module):
     """Keeps every input token and reads them by softmax attention; state and cost grow with the number of tokens."""
 
+    order_matters = False
+    whole_views = False
+
     def __init__(self, dim: int, config: SoftmaxConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
-        self.heads = dim // config.head_dim
+        self.heads = config.heads(dim)
         self.query = nn.Linear(dim, dim, bias=False)
         self.key_value = nn.Linear(dim, 2 * dim, bias=False)
         self.q_norm = nn.RMSNorm(config.head_dim)
@@ -57,7 +57,7 @@ class SoftmaxMemory(nn.Module):
         return SoftmaxState(nothing, nothing)
 
     def update_state(
-        self, state: SoftmaxState, x: Float[Tensor, "b n d"], slice_tokens: int | None = None
+        self, state: SoftmaxState, x: Float[Tensor, "b n d"], slice_tokens: int | None = None, grid: Grid | None = None
     ) -> SoftmaxState:
         """Add the keys and values of these tokens."""
         keys, values = [state.keys], [state.values]
@@ -67,7 +67,9 @@ class SoftmaxMemory(nn.Module):
             values.append(v.to(state.values.dtype))
         return SoftmaxState(torch.cat(keys, dim=2), torch.cat(values, dim=2))
 
-    def apply_state(self, state: SoftmaxState, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def apply_state(
+        self, state: SoftmaxState, x: Float[Tensor, "b n d"], grid: Grid | None = None
+    ) -> Float[Tensor, "b n d"]:
         """Attend to all tokens kept; before the first there is nothing to read, and the answer is 0."""
         q = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
         wide = self.q_norm(q.to(self.q_norm.weight.dtype))

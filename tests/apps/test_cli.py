@@ -254,3 +254,18 @@ class TestOverview:
 
 def _root() -> Path:
     return Path(cli.__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("cuda", "nvs: the variable NVS_KERNELS is 'cuda': choose one of auto, reference, triton\n"),
+        ("triton", "nvs: the triton backend cannot run here: the tensors are not on a GPU"),
+    ],
+)
+def test_a_kernel_backend_that_cannot_run_is_told(monkeypatch, capsys, tmp_path, backend, message):
+    monkeypatch.setenv("NVS_KERNELS", backend)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    capture = Path(__file__).resolve().parents[2] / "data/captures/gso_toy"
+    assert cli.main(["encode", "demo", str(capture), "-o", str(tmp_path / "s.safetensors"), "--device", "cpu"]) == 1
+    assert message in capsys.readouterr().err

@@ -220,3 +220,17 @@ class TestBadInput:
         assert main(["render", str(tmp_path / "other.safetensors"), state, "-o", f"{tmp_path}/out.mp4"]) == 1
         assert "another model" in capsys.readouterr().err
         assert [p.name for p in tmp_path.iterdir()] == ["other.safetensors"]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_precision(checkpoint, state, tmp_path, capsys, monkeypatch, fast):
+    monkeypatch.setattr("nvs.precision.has_bfloat16", lambda device: fast)
+    found = {}
+    for name in ("fp32", "bf16", "auto"):
+        words = ["render", checkpoint, state, "--frames", "2", "--precision", name, "-o", str(tmp_path / f"{name}/")]
+        capsys.readouterr()
+        assert main(words) == 0
+        assert ("no instructions for bf16" in capsys.readouterr().err) == (name == "bf16" and not fast)
+        found[name] = pictures(tmp_path / name)
+    assert torch.equal(found["auto"], found["bf16" if fast else "fp32"])
+    assert (found["bf16"] - found["fp32"]).abs().mean() < 0.02

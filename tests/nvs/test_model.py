@@ -116,19 +116,40 @@ def test_another_memory_layer_can_take_the_place():
     class Averaging(torch.nn.Module):
         """Remembers the mean token: three verbs are all that the model asks for."""
 
+        order_matters = whole_views = False
+
         def init_state(self, batch):
             return LaCTMemory(32, TINY.memory).init_state(batch)._replace(w0=torch.zeros(batch, 32))
 
-        def update_state(self, state, x, slice_tokens=None):
+        def update_state(self, state, x, slice_tokens=None, grid=None):
             return state._replace(w0=state.w0 + x.mean(1))
 
-        def apply_state(self, state, x):
+        def apply_state(self, state, x, grid=None):
             return state.w0[:, None].expand_as(x)
 
     model = make_model()
     for block in model.blocks:
         block.memory = Averaging()
     assert model(make_views(4), make_views(2).cameras).shape == (2, 3, 16, 24)
+
+
+def test_precision_of_products():
+    model, views, target = make_model(), make_views(4), make_views(2, seed=3).cameras
+    state = model.encode(views)
+    exact = model.render(state, target)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        allowed = 1.5 * (model.render(model.encode(views), target) - exact).norm()
+    model.use_precision("bf16")
+    with torch.no_grad():
+        again = model.encode(views)
+        for one in (again, state):  # states go from one precision to the other
+            assert one.fingerprint == state.fingerprint
+            assert {x.dtype for layer in one.layers for x in layer} == {torch.float32}
+            assert (model.render(one, target) - exact).norm() < allowed
+    assert model.blocks[0].mlp.up.weight.dtype == torch.bfloat16
+    assert model.blocks[0].memory.rates.weight.dtype == torch.float32
+    with pytest.raises(ValueError, match="load the model again"):
+        model.use_precision("fp32")
 
 
 def test_activation_checkpointing_changes_no_gradient():

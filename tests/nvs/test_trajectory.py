@@ -136,6 +136,27 @@ class TestInterpolate:
         path = trajectory.interpolate(Cameras(c2w, lenses, (48, 64)), 2)
         assert torch.allclose(path.intrinsics[1], torch.tensor([80.0, 88.0, 31.0, 25.0]).double())
 
+    def test_smooth_paths_have_no_kink_and_hit_the_keyframes(self):
+        keys, n = ring(5), 50
+        smooth = trajectory.interpolate(keys, n, loop=True, smoothness=1.0)
+        assert torch.equal(smooth.c2w[::n], keys.c2w)
+        for positions, kink in ((smooth.positions, False), (trajectory.interpolate(keys, n, True).positions, True)):
+            before, after = positions[n] - positions[n - 1], positions[n + 1] - positions[n]
+            assert ((before - after).norm() > 0.1 * before.norm()) == kink
+        # The middle of a Catmull-Rom segment, and for rotations about one axis the middle of the turn.
+        corners = keys.positions[[0, 1, 2, 3]] * torch.tensor([[-1.0], [9.0], [9.0], [-1.0]]).double() / 16
+        assert torch.allclose(smooth.positions[n + n // 2], corners.sum(0))
+        middle = ring(10).c2w[3, :3, :3]
+        assert torch.allclose(smooth.c2w[n + n // 2, :3, :3], middle, atol=1e-6)
+
+    def test_smoothness_blends_with_the_straight_path(self):
+        keys = ring(4, span=180)
+        straight, half, smooth = (trajectory.interpolate(keys, 8, smoothness=s).positions for s in (0.0, 0.5, 1.0))
+        assert torch.allclose(half, (straight + smooth) / 2)
+        assert torch.equal(half[-1], keys.positions[-1])
+        with pytest.raises(UserError, match="smoothness"):
+            trajectory.interpolate(keys, 8, smoothness=1.5)
+
     def test_one_camera_stays_one(self):
         given = ring(3).select(0)
         assert trajectory.interpolate(given, 10).num_views == 1
@@ -291,10 +312,10 @@ class TestPathFiles:
         given = ring(4)
         trajectory.save(tmp_path / "path.json", given, loop=True)
         content = json.loads((tmp_path / "path.json").read_text())
-        content |= {"keyframes": content.pop("frames"), "frames_per_segment": 6}
+        content |= {"keyframes": content.pop("frames"), "frames_per_segment": 6, "smoothness": 0.5}
         (tmp_path / "path.json").write_text(json.dumps(content))
         assert torch.allclose(
-            trajectory.load(tmp_path / "path.json").c2w, trajectory.interpolate(given, 6, loop=True).c2w
+            trajectory.load(tmp_path / "path.json").c2w, trajectory.interpolate(given, 6, True, smoothness=0.5).c2w
         )
 
     def test_reads_the_views_of_a_capture(self, shared):
