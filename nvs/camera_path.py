@@ -10,7 +10,7 @@ Our own layout:
 
 `c2w` is camera-to-world with OpenCV axes (x right, y down, z forward); intrinsics are pixels of `image_size` with the
 centre of the top-left pixel at (0.5, 0.5). With "keyframes" in place of "frames", and "frames_per_segment", the cameras
-between them are interpolated on loading; "loop" then closes the path.
+between them are interpolated on loading; "loop" then closes the path, and "smoothness" (0 to 1) rounds it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _from_nvs(content: dict) -> CameraPath:
     )
     loop = bool(content.get("loop", False))
     if "frames" not in content:
-        cameras = interpolate(cameras, int(content["frames_per_segment"]), loop)
+        smoothness = float(content.get("smoothness", 0.0))
+        cameras = interpolate(cameras, int(content["frames_per_segment"]), loop, smoothness)
     return CameraPath(cameras, float(content.get("fps", DEFAULT_FPS)), loop)
 
 

@@ -9,16 +9,19 @@ from torch import Tensor
 from data import Cameras, UserError
 
 
-def interpolate(cameras: Cameras, n: int, loop: bool = False) -> Cameras:
+def interpolate(cameras: Cameras, n: int, loop: bool = False, smoothness: float = 0.0) -> Cameras:
     """Move through `cameras` as keyframes, `n` frames per segment, each keyframe hit exactly.
 
     The last keyframe ends the path; a loop goes on to the first one and stops one frame short of it, so that nothing
     is shown twice. Positions and principal points move in straight lines, rotations by the shortest turn, and focal
-    lengths at a constant rate of zoom.
+    lengths at a constant rate of zoom. With `smoothness` 1, positions and rotations follow Catmull-Rom splines without
+    a kink at the keyframes; values between 0 and 1 blend the two.
     """
     check_cameras(cameras, "keyframes")
     if n < 1:
         raise UserError(f"{n} frames per segment is not possible: ask for 1 or more.")
+    if not 0 <= smoothness <= 1:
+        raise UserError(f"A smoothness of {smoothness:g} is not possible: give a number from 0 (straight) to 1.")
     c2w, intrinsics = orthonormal(cameras.c2w.double().cpu()), cameras.intrinsics.double().cpu()
     count = len(c2w)
     start = torch.arange(count if loop else count - 1)
@@ -27,8 +30,16 @@ def interpolate(cameras: Cameras, n: int, loop: bool = False) -> Cameras:
 
     between = torch.eye(4, dtype=torch.float64).repeat(len(start), n, 1, 1)
     quaternions = to_quaternion(c2w[:, :3, :3])
-    between[..., :3, :3] = to_matrix(slerp(quaternions[start, None], quaternions[end, None], t))
-    between[..., :3, 3] = torch.lerp(c2w[start, None, :3, 3], c2w[end, None, :3, 3], t)
+    rotation = slerp(quaternions[start, None], quaternions[end, None], t)
+    position = torch.lerp(c2w[start, None, :3, 3], c2w[end, None, :3, 3], t)
+    if smoothness:
+        blend = torch.full((1,), float(smoothness), dtype=torch.float64)
+        aligned = _nearest_signs(quaternions[_around(start, count, loop)])
+        curved = torch.nn.functional.normalize(catmull_rom(aligned, t), dim=-1)
+        rotation = slerp(rotation, curved, blend)
+        position = torch.lerp(position, catmull_rom(c2w[_around(start, count, loop), :3, 3], t), blend)
+    between[..., :3, :3] = to_matrix(rotation)
+    between[..., :3, 3] = position
     between[:, 0] = c2w[start]
     focal = torch.lerp(intrinsics[start, None, :2].log(), intrinsics[end, None, :2].log(), t).exp()
     centre = torch.lerp(intrinsics[start, None, 2:], intrinsics[end, None, 2:], t)
@@ -39,6 +50,30 @@ def interpolate(cameras: Cameras, n: int, loop: bool = False) -> Cameras:
     if not loop:
         path, lenses = torch.cat([path, c2w[-1:]]), torch.cat([lenses, intrinsics[-1:]])
     return Cameras(path.to(cameras.c2w), lenses.to(cameras.intrinsics), cameras.image_size)
+
+
+def catmull_rom(points: Float[Tensor, "s 4 d"], t: Float[Tensor, "n 1"]) -> Float[Tensor, "s n d"]:
+    """The curve between the second and the third of each four points, at `t` in 0..1 (Catmull and Rom 1974)."""
+    before, start, end, after = (x[:, None] for x in points.unbind(1))
+    linear = end - before
+    square = 2 * before - 5 * start + 4 * end - after
+    cubic = 3 * (start - end) + after - before
+    return start + t / 2 * (linear + t * (square + t * cubic))
+
+
+def _around(start: Tensor, count: int, loop: bool) -> Tensor:
+    """For each segment its two keyframes and their neighbours; the ends of an open path are their own neighbours."""
+    numbers = start[:, None] + torch.arange(-1, 3)
+    return numbers % count if loop else numbers.clamp(0, count - 1)
+
+
+def _nearest_signs(quaternions: Float[Tensor, "s 4 4"]) -> Float[Tensor, "s 4 4"]:
+    """Each four rotations with the signs that bring neighbours together: q and -q are the same rotation."""
+    found = [quaternions[:, 0]]
+    for following in quaternions.unbind(1)[1:]:
+        flipped = (found[-1] * following).sum(-1, keepdim=True) < 0
+        found.append(torch.where(flipped, -following, following))
+    return torch.stack(found, dim=1)
 
 
 def slerp(a: Float[Tensor, "*#n 4"], b: Float[Tensor, "*#n 4"], t: Float[Tensor, "*#n 1"]) -> Float[Tensor, "... 4"]:

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-import imageio_ffmpeg
 import numpy as np
 from jaxtyping import Float
 from PIL import Image
@@ -44,6 +43,8 @@ class Film:
     """Sends frames to ffmpeg, which encodes them into a file."""
 
     def __init__(self, path: Path, kind: Kind, image_size: tuple[int, int], fps: float) -> None:
+        import imageio_ffmpeg
+
         codec, pixels = CODECS[kind]
         self.path, self.image_size, self.count = path, image_size, 0
         self._process = imageio_ffmpeg.write_frames(
@@ -73,6 +74,8 @@ class Film:
 
     def complete(self) -> bool:
         """Whether the closed file holds every frame; they are decoded and counted."""
+        import imageio_ffmpeg
+
         try:
             return imageio_ffmpeg.count_frames_and_secs(str(self.path))[0] == self.count
         except RuntimeError:
@@ -184,6 +187,8 @@ def _kind(path: str | os.PathLike[str]) -> Kind:
 
 def _check_codec(kind: Kind) -> None:
     """Encode one tiny picture to nowhere: only this shows that ffmpeg and its encoder are there and run."""
+    import imageio_ffmpeg
+
     codec, pixels = CODECS[kind]
     advice = "install it with `pip install imageio-ffmpeg`, or write png pictures into a folder"
     try:

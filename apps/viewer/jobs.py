@@ -1,0 +1,79 @@
+"""What takes long on the page of the viewer: shown as a bar, stopped by a button, failing in plain words."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Generator, Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from apps.cli import explain
+from data import UserError
+
+if TYPE_CHECKING:
+    from apps.viewer.progress import Progress
+
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+"""Arguments of an event that only the page uses and that shows its progress by itself."""
+CLEARED = ("", gr.update(visible=False))
+
+
+class Jobs:
+    """Jobs of one kind, at most one for each session at a time."""
+
+    def __init__(self) -> None:
+        self._unwanted: set[str] = set()
+
+    def stop(self, request: gr.Request) -> None:
+        """End the job of this session at its next step. Gradio's own way loses what the page is told afterwards."""
+        self._unwanted.add(request.session_hash or "")
+
+    def run(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[str, Any]]:
+        """Take the steps of a job and yield its bar and the state of its stop button."""
+        for bar, stop, _ in self.run_for_file(steps, request):
+            yield bar, stop
+
+    def run_for_file(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[str, Any, str | None]]:
+        """The same with the file that the job made, at its end."""
+        file, session = None, request.session_hash or ""
+        self._unwanted.discard(session)
+        try:
+            for step in steps:
+                if session in self._unwanted:
+                    file = None
+                    break
+                file = step.file
+                yield _bar(step), gr.update(visible=True), None
+        except Exception as error:
+            if not isinstance(error, UserError):
+                traceback.print_exc(file=sys.stderr)
+            yield _problem(explain(error)), gr.update(visible=False), None
+        else:
+            yield *CLEARED, file
+        finally:
+            if isinstance(steps, Generator):
+                steps.close()
+
+
+def _bar(step: Progress) -> str:
+    share = step.done / step.total if step.total else None
+    value = "" if share is None else f' value="{share:.4f}"'
+    count = f"{step.done} of {step.total}" if step.total > 1 else ""
+    left = "" if step.seconds_left is None else f"{_duration(step.seconds_left)} left"
+    details = ", ".join(part for part in (count, left) if part)
+    return (
+        f'<div class="nvs-job"><span role="status">{escape(step.text)}</span>'
+        f'<progress max="1"{value} aria-label="{escape(step.text)}"></progress><span>{details}</span></div>'
+    )
+
+
+def _problem(message: str) -> str:
+    return f'<div class="nvs-job nvs-job-problem" role="alert">{escape(message)}</div>'
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 90 else f"{whole / 60:.0f} min"

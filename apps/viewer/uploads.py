@@ -1,0 +1,105 @@
+"""What people upload: anything until it is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from apps.viewer.workspace import Folder, Limits
+from data import PHOTO_SUFFIXES, VIDEO_SUFFIXES, Scene, UserError, unpack_into
+
+REFUSED_SUFFIXES = (".torch", ".pt", ".pth", ".pkl", ".ckpt")
+"""Files that hold Python objects; no capture that people share as a .zip of photos needs them."""
+
+
+def kind_of(paths: Sequence[Path], limits: Limits) -> str:
+    """What an upload is: "zip", "state", "video" or "photos"; anything else is refused."""
+    if not paths:
+        raise UserError("Nothing was uploaded: choose photos, a video, a .zip of a capture or a scene state.")
+    if len(paths) > limits.files:
+        raise UserError(f"{len(paths)} files are too many: upload at most {limits.files} at a time.")
+    size = sum(path.stat().st_size for path in paths)
+    if size > limits.upload_bytes:
+        raise UserError(
+            f"The upload has {size / 2**20:.0f} MiB, but at most {limits.upload_bytes / 2**20:.0f} MiB are taken."
+        )
+    suffixes = {path.suffix.lower() for path in paths}
+    alone = len(paths) == 1
+    if suffixes == {".zip"} and alone:
+        return "zip"
+    if suffixes == {".safetensors"} and alone:
+        return "state"
+    if suffixes <= set(VIDEO_SUFFIXES) and alone:
+        return "video"
+    if suffixes <= set(PHOTO_SUFFIXES):
+        return "photos"
+    raise UserError(
+        "Upload one of these: photos, one video, one .zip with photos and their cameras, or one .safetensors scene "
+        "state."
+    )
+
+
+def unpack(path: Path, folder: Folder, limits: Limits) -> Path:
+    """Unpack a .zip into a folder; returns what is the capture in there."""
+    capture = unpack_into(path, folder.path, limits.files, limits.unpacked_bytes).capture
+    for file in folder.path.rglob("*"):
+        if file.is_symlink() or file.name.lower().endswith(REFUSED_SUFFIXES):
+            raise UserError(
+                f"The archive holds {file.name}, which is not taken from a browser. Upload pictures, with "
+                "their cameras as JSON or COLMAP files."
+            )
+    return capture
+
+
+def check_photos(scene: Scene, limits: Limits) -> None:
+    """Refuse a capture whose photos would take too much memory."""
+    if len(scene) > limits.photos:
+        raise UserError(f"{scene.name} has {len(scene)} photos; the viewer takes at most {limits.photos}.")
+    for frame in scene.frames:
+        _check_pixels(frame.name, frame.image_size, limits)
+
+
+def collect_photos(paths: Sequence[Path], folder: Folder, limits: Limits) -> Path:
+    """Put photos, checked by their headers, into one folder under their own names."""
+    place = folder.path / "photos"
+    place.mkdir()
+    for number, path in enumerate(paths):
+        try:
+            with Image.open(path) as picture:
+                size = (picture.height, picture.width)
+        except Exception:  # Pillow raises many types; reading the photos will say what is wrong with this one
+            size = (0, 0)
+        _check_pixels(path.name, size, limits)
+        name = path.name if not (place / path.name).exists() else f"{path.stem}_{number}{path.suffix}"
+        _link(path, place / name)
+    return place
+
+
+def digest(paths: Sequence[Path]) -> str:
+    """Identity of files by their content."""
+    found = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:24]
+
+
+def _check_pixels(name: str, size: tuple[int, int], limits: Limits) -> None:
+    h, w = size
+    if h * w > limits.photo_pixels:
+        raise UserError(
+            f"{name} has {h * w / 1e6:.0f} million pixels; the viewer takes photos of at most "
+            f"{limits.photo_pixels / 1e6:.0f} million. Make it smaller."
+        )
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
