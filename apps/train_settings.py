@@ -10,7 +10,7 @@ import yaml
 from torch import nn
 
 from data import UserError, write_atomic
-from data.batches import TrainingScene
+from data.batches import TrainingScene, nearest_size
 from data.config import DataConfig
 from data.shards.index import find_shards
 from nvs import ModelConfig, TrainedRange
@@ -44,11 +44,12 @@ def load_perceptual(training: TrainingConfig) -> nn.Module | None:
 def trained_range(scenes: list[TrainingScene], data: DataConfig) -> TrainedRange:
     """What the model will have seen: numbers of views, image size (pixels), fields of view (degrees) and the like."""
     described = f"{len(scenes)} captures: {data.scene or ', '.join(data.scenes or [])}"
-    fov = [horizontal_fov(s.scene.cameras(s.train, data.image_size)) for s in scenes]
+    fov = [horizontal_fov(s.scene.cameras(s.train, nearest_size(s.scene, data.all_sizes))) for s in scenes]
     if data.source == "procedural":
         described, fov = f"procedural scenes ({data.procedural.mode} mode)", [data.procedural.fov_degrees]
     if data.source == "shards":
-        described, fov = f"shards: {', '.join(data.shards or [])}", [find_shards(data.shards or []).fov_degrees]
+        described = f"shards: {', '.join(data.shards or [])}"
+        fov = [find_shards(data.shards or []).fov_degrees(data.image_size)]
     return TrainedRange(
         views=data.input_views,
         image_size=data.image_size,
