@@ -101,7 +101,7 @@ def ablate(
     table.show()
     if table.failures:
         names = ", ".join(table.failures)
-        raise UserError(f"{len(table.failures)} variants failed: {names}; see log.txt in the folders of their runs.")
+        raise UserError(f"Not all variants could be trained: {names}; see log.txt in the folders of their runs.")
 
 
 class TableWriter:

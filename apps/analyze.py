@@ -61,12 +61,14 @@ def analyze(
     from nvs.evaluation import Settings
 
     page, numbers = Path(output) / "report.html", Path(output) / "report.json"
-    if page.exists() and not overwrite:
-        raise UserError(f"{page} is already there: choose another --output, or add --overwrite.")
-    for option, numbers_given in {"--steps": steps, "--view-counts": view_counts, "--chunks": chunks}.items():
+    for file in (page, numbers):
+        if file.exists() and not overwrite:
+            raise UserError(f"{file} is already there: choose another --output, or add --overwrite.")
+    counts = {"--steps": steps, "--view-counts": view_counts, "--chunks": chunks, "--rounds": (rounds,)}
+    for option, numbers_given in counts.items():
         if not numbers_given or min(numbers_given) < 1:
             raise UserError(f"{option} takes numbers of 1 or more.")
-    questions = Questions(steps, view_counts, chunks, max(rounds, 1), target, patch)
+    questions = Questions(steps, view_counts, chunks, rounds, target, patch)
     model = load_model(checkpoint)
     others = _load_others(compare or [])
     cases = find_cases(model, scene, Settings(inputs, targets, image_size))

@@ -12,6 +12,7 @@ import difflib
 import errno
 import inspect
 import os
+import pydoc
 import re
 import sys
 import textwrap
@@ -21,7 +22,7 @@ from contextvars import ContextVar
 from dataclasses import is_dataclass
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, auto_cli, set_parsing_settings
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace, auto_cli, set_parsing_settings
 
 SHORT_NAMES = {"output": "-o", "count": "-n"}
 CONFIG_HELP = {
@@ -77,6 +78,7 @@ class CommandParser(ArgumentParser):
 
     def parse_args(self, args=None, namespace=None, **kwargs):
         """Parse the words of a command line."""
+        self.allow_abbrev = False  # a mistyped option must not pass for another
         for action in self._actions:
             _rename_options(self, action)
         words = _to_json(self, list(args or []))
@@ -85,6 +87,15 @@ class CommandParser(ArgumentParser):
         values = super().parse_args(list(words), namespace, **kwargs)
         # Once more without defaults: the first reading cannot tell a stated default from a missing option.
         _stated.set(frozenset(super().parse_args(words, defaults=False).keys()))
+        return values
+
+    def get_defaults(self, *args, **kwargs):
+        """Of a default config class its name alone: its settings would be carried over to another that is chosen."""
+        values = super().get_defaults(*args, **kwargs)
+        for default in (values.get(action.dest) for action in self._actions):
+            if isinstance(default, Namespace) and "class_path" in default:
+                usual = vars(pydoc.locate(default.class_path)())  # type: ignore[operator]
+                default.init_args = Namespace({k: v for k, v in vars(default.init_args).items() if v != usual[k]})
         return values
 
     def instantiate(self, *args, **kwargs):
@@ -107,14 +118,13 @@ class HelpFormatter(DefaultHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
-        untold = action.default is False or action.default in (None, argparse.SUPPRESS, "")
-        hidden = untold or _is_config(action)
+        hidden = _is_config(action) or action.default is False or action.default in (None, argparse.SUPPRESS, "")
         if hidden or not action.option_strings or getattr(action, "_jsonargparse_preexpanded_help", False):
             return text
-        default = action.default
-        if isinstance(default, list | tuple):
-            default = " ".join(str(x) for x in default)
-        return f"{text} (default: {'on' if default is True else str(default).replace('%', '%%')})".strip()
+        default = getattr(action.default, "class_path", action.default)
+        default = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
+        shown = str(default).removeprefix("nvs.memory.").replace("%", "%%")
+        return f"{text} (default: {'on' if default is True else shown})".strip()
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.split("\n\n")

@@ -58,8 +58,7 @@ def bench_data(
     """
     import torch
 
-    from data import UserError, bundled_scenes
-    from data.config import DataConfig
+    from data import UserError
 
     for option, number in {"--steps": steps, "--rounds": rounds, "--threads": threads}.items():
         if number is not None and number < 1:
@@ -67,17 +66,10 @@ def bench_data(
     if threads is not None:
         torch.set_num_threads(threads)
     h, w = image_size
-    print(f"procedural generator, {h}x{w}, 2x2 rays a pixel: {generator_speed(image_size, seconds)}", flush=True)
-    config = DataConfig(
-        scenes=scenes or [str(path) for path in bundled_scenes().values()],
-        image_size=image_size,
-        batch_size=batch_size,
-        input_views=(input_views, input_views),
-        target_views=(target_views, target_views),
-        workers=workers,
-    )
+    config = _data_config(scenes, image_size, batch_size, input_views, target_views, workers)
     step = training_step(dim, layers, image_size)
     with packed(config) as shards:
+        print(f"procedural generator, {h}x{w}, 2x2 rays a pixel: {generator_speed(image_size, seconds)}", flush=True)
         sources = {
             "captures, photos in memory": config,
             "captures, photos decoded each time": replace(config, cache_gb=0.0),
@@ -86,6 +78,30 @@ def bench_data(
         }
         for name, source in sources.items():
             print(f"{name}: {compare(source, step, steps, rounds)}", flush=True)
+
+
+def _data_config(
+    scenes: list[str] | None,
+    image_size: tuple[int, int],
+    batch_size: int,
+    input_views: int,
+    target_views: int,
+    workers: int,
+) -> DataConfig:
+    from data import UserError, bundled_scenes
+    from data.config import DataConfig
+
+    try:
+        return DataConfig(
+            scenes=scenes or [str(path) for path in bundled_scenes().values()],
+            image_size=image_size,
+            batch_size=batch_size,
+            input_views=(input_views, input_views),
+            target_views=(target_views, target_views),
+            workers=workers,
+        )
+    except ValueError as error:
+        raise UserError(f"{str(error).removeprefix('data.')}.") from error
 
 
 def generator_speed(image_size: tuple[int, int], seconds: float) -> str:

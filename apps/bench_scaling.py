@@ -45,6 +45,8 @@ def bench_scaling(
     for option, numbers in {"--views": views, "--runs": (runs,), "--threads": cores or (1,)}.items():
         if not numbers or min(numbers) < 1:
             raise UserError(f"{option} {' '.join(map(str, numbers))} is not possible: give 1 or more.")
+    if len(set(views)) < 2:
+        raise UserError("Give at least two different numbers of --views: one alone shows no growth.")
     if output.suffix.lower() != ".png":
         raise UserError(f"{output} is no name for a picture: let --output end with .png.")
     figures = output.with_suffix(".json")

@@ -10,7 +10,7 @@ def convert(
     paths: list[str],
     to: Literal["transforms", "colmap", "opencv-json", "shards"] | None = None,
     image_size: tuple[int, int] | None = None,
-    shard_mb: int = 256,
+    shard_mb: int | None = None,
     quality: int | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     overwrite: bool = False,
@@ -33,7 +33,7 @@ def convert(
         to: Format of the capture: transforms.json of nerfstudio, a COLMAP model, opencv_cameras.json of LaCT, or
             WebDataset shards.
         image_size: Height and width in pixels of the photos in shards.
-        shard_mb: Size in MB at which a shard is full.
+        shard_mb: Size in MB at which a shard is full (default: 256).
         quality: Photos in shards as WebP of this quality, 1 to 100 (default: PNG, without loss).
         dtype: Number format of the weights in a .safetensors file (default: float32).
         overwrite: Replace a target that exists; of a folder, only what this command writes.
@@ -45,12 +45,12 @@ def convert(
     *sources, target = paths
     if to is not None and dtype is not None:
         raise UserError("--dtype is for checkpoints; leave it out, or leave --to out to convert a checkpoint.")
-    if to != "shards" and (image_size is not None or quality is not None):
-        raise UserError("--image-size and --quality are for --to shards; other formats keep the photos as they are.")
+    if to != "shards" and any(option is not None for option in (image_size, shard_mb, quality)):
+        raise UserError("--image-size, --shard-mb and --quality are for --to shards; leave them out.")
     if to == "shards":
         from apps.convert_shards import convert_shards
 
-        convert_shards(sources, Path(target), image_size, shard_mb, quality, overwrite)
+        convert_shards(sources, Path(target), image_size, 256 if shard_mb is None else shard_mb, quality, overwrite)
         return
     if len(sources) > 1:
         raise UserError(f"{len(sources)} things to convert were given; give one, or write captures with --to shards.")

@@ -32,17 +32,19 @@ def convert_shards(
     config = ShardConfig(image_size, shard_mb, quality)
     paths = list(dict.fromkeys(path for source in sources for path in find_scenes(source)))
     told: list[str] = []
-    with progress_bar(f"packing {len(paths)} captures", len(paths)) as advance:
-        shards = write_shards(_opened(paths, told), target, config, overwrite, advance, told.append)
-    for line in told[:MAX_TOLD]:
-        print(f"warning: {line}", file=sys.stderr)
-    if len(told) > MAX_TOLD:
-        print(f"warning: {len(told) - MAX_TOLD} more", file=sys.stderr)
+    try:
+        with progress_bar(f"packing {len(paths)} captures", len(paths)) as advance:
+            shards = write_shards(_opened(paths, told), target, config, overwrite, advance, told.append)
+    finally:
+        for line in told[:MAX_TOLD]:
+            print(f"warning: {line}", file=sys.stderr)
+        if len(told) > MAX_TOLD:
+            print(f"warning: {len(told) - MAX_TOLD} more", file=sys.stderr)
     packed = [sizes for shard in shards for sizes in shard.scenes]
     photos, size = sum(s.frames for s in packed), sum(file.stat().st_size for file in target.glob("*.tar"))
     print(f"{target}: {len(packed)} captures with {photos} photos in {len(shards)} shards, {size / 1e6:.1f} MB")
     if len(packed) < len(paths):
-        print(f"{len(paths) - len(packed)} captures could not be read and are left out")
+        print(f"{len(paths) - len(packed)} captures could not be packed and are left out")
 
 
 def _opened(paths: list[Path], told: list[str]) -> Iterator[Scene]:

@@ -191,8 +191,8 @@ def next_commands(folder: Path, capture: Path) -> list[str]:
     """Commands that go on from the demo's results."""
     return [
         f"nvs render {CHECKPOINT} {folder / 'state.safetensors'} --trajectory spiral -o {folder / 'spiral.gif'}",
-        f"nvs eval {CHECKPOINT} {capture}",
-        "nvs train --config configs/tiny_cpu.yaml",
+        f"nvs eval {CHECKPOINT} {capture} -o {folder / 'eval'}",
+        f"nvs train --config configs/tiny_cpu.yaml --output {folder / 'training'}",
     ]
 
 

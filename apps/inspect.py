@@ -112,7 +112,8 @@ def _inspect_scene(
     trained = _trained_range(checkpoint)
     if trained is not None:
         outside = _outside(scene, trained, image_size)
-        rows.append(("trained range", f"of {checkpoint or DEFAULT_CHECKPOINT}: {'outside' if outside else 'inside'}"))
+        fits = "outside" if outside else "views, sizes and angles fit; whether it knows such scenes, nvs eval tells"
+        rows.append(("trained range", f"of {checkpoint or DEFAULT_CHECKPOINT}: {fits}"))
         warnings += outside
     if strict and warnings:
         raise UserError(f"{path}: {warnings[0]}. Repair this, or leave out --strict.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -180,21 +179,4 @@ def _follow(name: str, model: LaCT, state: SceneState, frames: int, zoom: float,
         return trajectory.turntable(cameras, frames, zoom=zoom, centre=centre, up=up)
     if name == "spiral":
         return trajectory.spiral(cameras, frames, centre=centre, up=up)
-    return _through(cameras, frames, loop)
-
-
-def _through(cameras: Cameras, frames: int, loop: bool) -> Cameras:
-    """Exactly `frames` cameras at even steps of a path through the given ones, each segment as long as the others.
-
-    Without `loop` the first and the last of the given cameras are on it.
-    """
-    from nvs import trajectory
-
-    segments = cameras.num_views if loop else cameras.num_views - 1
-    steps = frames if loop else frames - 1
-    if not segments or not steps:
-        return cameras.select([0] * frames)
-    # With as many frames to a segment as there are steps, every `segments`-th frame is an even step of the whole path.
-    shared = math.gcd(segments, steps)
-    path = trajectory.interpolate(cameras, steps // shared, loop)
-    return path.select([i * (segments // shared) for i in range(frames)])
+    return trajectory.spread(cameras, frames, loop)

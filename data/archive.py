@@ -79,10 +79,10 @@ def unpack_into(path: Path, folder: Path, max_files: int = MAX_FILES, max_bytes:
 
 def keep_inside(capture: Capture, root: Path) -> Capture:
     """The capture without files from outside of `root`: an archive may come from anyone and must not name them."""
-    root = root.resolve()
+    roots = [folder.resolve() for folder in (root, capture.unpacked) if folder is not None]
 
     def keep(listing: Listing) -> Listing:
-        if listing.file is None or listing.file.resolve().is_relative_to(root):
+        if listing.file is None or any(map(listing.file.resolve().is_relative_to, roots)):
             return listing
         return replace(listing, file=None, problem="lies outside of the archive")
 

@@ -46,7 +46,7 @@ class Augmentation(NamedTuple):
 
 
 def draw_augmentation(rng: np.random.Generator, config: DataConfig) -> Augmentation:
-    """Draw what the configuration asks for; nothing is drawn for what is switched off."""
+    """Draw what the configuration asks for; what is switched off stays as it is."""
     drawn: dict[str, Any] = {"angle": rng.uniform(0, 2 * math.pi) if config.rotate_world else 0.0}
     drawn["scale"] = _factor(rng, config.scale_jitter)
     if config.flip_share:

@@ -31,13 +31,14 @@ class TrainingScene:
 
 
 def part_photos(scene: Scene, holdout_every: int = 0) -> TrainingScene:
-    """Part the photos: those that the files name val or test, or else every k-th, are never trained on."""
+    """Part the photos: those that the files keep from training, or else every k-th, are never trained on."""
     split, everything = scene.split, list(range(len(scene)))
-    held_out = split.get("val") or split.get("test") or []
+    kept_back = {*split.get("val", []), *split.get("test", [])}
+    named = set(split.get("train") or everything) - kept_back
+    held_out = split.get("val") or split.get("test") or [i for i in everything if i not in named]
     if not held_out and holdout_every:
         held_out = everything[holdout_every // 2 :: holdout_every]
-    kept_back = {*held_out, *split.get("val", []), *split.get("test", [])}
-    return TrainingScene(scene, [i for i in split.get("train") or everything if i not in kept_back], held_out)
+    return TrainingScene(scene, sorted(named.difference(held_out)), held_out)
 
 
 class Draw(NamedTuple):

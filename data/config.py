@@ -27,7 +27,7 @@ class DataConfig:
     """Height and width in pixels; the model's patch size must divide both."""
     image_sizes: list[tuple[int, int]] | None = None
     """More sizes (height and width in pixels): a capture is shown at the one, of these and `image_size`, whose aspect
-    is nearest to that of its photos; each batch has one size."""
+    is nearest to that of its photos, a procedural scene at any; each batch has one size."""
     batch_size: int = 8
     """Captures per step on each device."""
     input_views: tuple[int, int] = (2, 6)
@@ -58,7 +58,7 @@ class DataConfig:
     """Change brightness, contrast and saturation of each drawn capture by random factors between 1 / (1 + x) and 1 + x,
     and its hue by up to 60 x degrees, the same for all its photos."""
     holdout_every: int = 0
-    """Hold out every k-th photo of captures whose files name no val or test photos; 0 holds out none."""
+    """Hold out every k-th photo of captures whose files do not tell which are for training; 0 holds out none."""
     validation_scenes: list[str] | None = None
     """Captures for validation only, given like `scenes`; none: the held-out photos of the training captures."""
     validation_max_scenes: int = 4

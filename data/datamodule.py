@@ -137,6 +137,10 @@ class SceneData(pl.LightningDataModule):
         left_out = sum(len(shard.scenes) for shard in self.shards.shards) - sum(map(len, lane.positions))
         if left_out:
             self.warnings.append(f"{left_out} captures of the shards left out: {self._needed()} are needed")
+        h, w = self.config.image_size
+        for photo_h, photo_w in {packing.image_size for packing in self.shards.packings}:
+            if photo_h < h or photo_w < w:
+                self.warnings.append(f"photos of {photo_h}x{photo_w} pixels in shards are enlarged to cover {h}x{w}")
 
     def _needed(self) -> str:
         distance = self.config.frame_distance

@@ -46,7 +46,7 @@ def check_free(path: str | os.PathLike[str], overwrite: bool) -> None:
     is_full = place.is_dir() and any(place.iterdir())
     if not overwrite and (is_full or (place.exists() and not place.is_dir())):
         state = "is not empty" if is_full else "exists already"
-        raise UserError(f"{path} {state}. Choose another place with --output, or replace it with --overwrite.")
+        raise UserError(f"{path} {state}. Choose another place, or replace it with --overwrite.")
 
 
 def read_json(path: Path) -> Any:

@@ -63,11 +63,15 @@ class Listing:
 
 @dataclass(frozen=True)
 class Capture:
-    """What a parser returns: the listings, and notes on what it chose or ignored."""
+    """What a parser returns: the listings, and notes on what it chose or ignored.
+
+    `unpacked` is the folder of its own into which the parser has written the photos, if it did.
+    """
 
     listings: list[Listing]
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    unpacked: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)

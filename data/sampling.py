@@ -58,11 +58,9 @@ def draw_views(
 
 
 def draw_inputs(
-    rng: np.random.Generator, c2w: Float[np.ndarray, "n 4 4"], count: int, selection: InputSelection
+    rng: np.random.Generator, c2w: Float[np.ndarray, "n 4 4"], count: int, selection: Literal["kmeans", "spread"]
 ) -> list[int]:
-    """Random cameras: any ("random"), one of each of `count` groups ("kmeans"), or far from each other ("spread")."""
-    if selection == "random":
-        return rng.permutation(len(c2w))[:count].tolist()
+    """Random cameras: one of each of `count` groups ("kmeans"), or far from each other ("spread")."""
     points = _points(c2w)
     if selection == "spread":
         return _farthest(points, count, int(rng.integers(len(points))))

@@ -54,6 +54,10 @@ class Scene:
         """Number of usable frames."""
         return len(self.frames)
 
+    def __repr__(self) -> str:
+        """One line: the frames of a capture fill a screen."""
+        return f"Scene({self.name!r}, {self.format}, {len(self)} frames, path={str(self.path)!r})"
+
     @property
     def world_c2w(self) -> Float64[np.ndarray, "n 4 4"]:
         """Camera-to-world matrices of all frames in the capture's own world."""

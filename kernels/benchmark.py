@@ -157,7 +157,7 @@ def measure(device: str, minutes: float) -> Iterator[Row]:
                         with kernels.use_backend("triton" if implementation.startswith("triton") else "reference"):
                             call = job.prepare(compiled=implementation == "compiled")
                             spent = milliseconds(as_graph(call) if implementation.endswith("graph") else call, device)
-                    except RuntimeError as error:
+                    except Exception as error:  # a compiler or driver may raise anything; the other rows still count
                         reason = str(error).partition("\n")[0]
                         print(f"skipped {operator}, {implementation}, {size}: {reason}", file=sys.stderr)
                         continue
@@ -169,6 +169,7 @@ def measure(device: str, minutes: float) -> Iterator[Row]:
 def as_graph(call: Callable[[], Any]) -> Callable[[], Any]:
     """The call recorded once as a CUDA graph: replaying it leaves out the cost of launching."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             call()

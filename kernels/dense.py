@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels import onednn
 from kernels.backend import runs_lean
-from kernels.checks import check_floating, check_shape, operand_dtype
+from kernels.checks import check_alike, check_floating, check_shape, operand_dtype
 
 SCORES = 2**20
 """Attention scores that are worked on at a time: few enough to stay in a CPU's cache."""
@@ -23,7 +23,7 @@ def linear(
 ) -> Float[Tensor, "*b m"]:
     """x weight^T, then SiLU, GELU or nothing."""
     check_shape("weight", weight, (None, x.shape[-1]))
-    check_floating(x=x, weight=weight)
+    check_alike(x=x, weight=weight)
     if then not in onednn.NAMES:
         raise ValueError(f"then is {then!r}, expected one of {', '.join(onednn.NAMES)}")
     dtype = operand_dtype(x)

@@ -259,7 +259,7 @@ def embed_rays(
     """Token of every patch of `patch` x `patch` pixels: (rays and colours of its pixels, 12 numbers each) weight^T.
 
     The 12 numbers are origin, direction, origin x direction, and colour in -1..1 (0 without images). Rays are made in
-    the cameras' precision. Cameras get gradients from the plain version only.
+    the cameras' precision, by Triton in float32. Cameras get gradients from the plain version only.
     """
     h, w = image_size
     if patch < 1 or h % patch or w % patch:

@@ -229,5 +229,6 @@ def ray_patches(
     origins = c2w[:, None, :3, 3].expand_as(directions)
     colours = torch.zeros_like(directions) if images is None else (images * 2 - 1).flatten(2).transpose(1, 2)
     pixels = torch.cat([origins, directions, torch.linalg.cross(origins, directions), colours], dim=-1)
-    patches = pixels.view(-1, h // patch, patch, w // patch, patch, RAY_CHANNELS).transpose(2, 3)
-    return patches.reshape(len(c2w), (h // patch) * (w // patch), -1)
+    rows, columns = h // patch, w // patch
+    patches = pixels.view(len(c2w), rows, patch, columns, patch, RAY_CHANNELS).transpose(2, 3)
+    return patches.reshape(len(c2w), rows * columns, RAY_CHANNELS * patch**2)

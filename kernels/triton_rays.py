@@ -127,9 +127,8 @@ def embed_rays_backward(
     wide = 12 * patch * patch
     first = choices("ray_weight", family_of(grad.device), grad.dtype == torch.float32)[0]
     tiles = triton.cdiv(o, first.m) * triton.cdiv(wide, first.n)
-    parts = max(1, min(b, 2 * processors(grad.device) // tiles))
-    views = triton.cdiv(b, parts)
-    parts = max(1, triton.cdiv(b, views))
+    views = triton.cdiv(b, max(1, min(b, 2 * processors(grad.device) // max(tiles, 1))))
+    parts = triton.cdiv(b, views) if b else 0
     out = torch.empty(parts, o, wide, dtype=torch.float32, device=grad.device)
     launch(
         "ray_weight", ray_weight_kernel, lambda s: parts * triton.cdiv(o, s.m) * triton.cdiv(wide, s.n), grad,

@@ -9,8 +9,9 @@ Our own layout:
      "frames": [{"c2w": [[4 numbers] x 4], "intrinsics": [fx, fy, cx, cy]}, ...]}
 
 `c2w` is camera-to-world with OpenCV axes (x right, y down, z forward); intrinsics are pixels of `image_size` with the
-centre of the top-left pixel at (0.5, 0.5). With "keyframes" in place of "frames", and "frames_per_segment", the cameras
-between them are interpolated on loading; "loop" then closes the path, and "smoothness" (0 to 1) rounds it.
+centre of the top-left pixel at (0.5, 0.5). With "keyframes" in place of "frames", the cameras between them are
+interpolated on loading: "num_frames" in all, or "frames_per_segment" from each keyframe to the next; "loop" then closes
+the path, and "smoothness" (0 to 1) rounds it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from data import Cameras, UserError, read_json, write_atomic
-from nvs.interpolation import check_cameras, interpolate, orthonormal
+from nvs.interpolation import check_cameras, interpolate, orthonormal, spread
 
 DEFAULT_FPS = 24.0
 OPENGL_TO_OPENCV = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
@@ -120,7 +121,10 @@ def _from_nvs(content: dict) -> CameraPath:
     loop = bool(content.get("loop", False))
     if "frames" not in content:
         smoothness = float(content.get("smoothness", 0.0))
-        cameras = interpolate(cameras, int(content["frames_per_segment"]), loop, smoothness)
+        if "num_frames" in content:
+            cameras = spread(cameras, int(content["num_frames"]), loop, smoothness)
+        else:
+            cameras = interpolate(cameras, int(content["frames_per_segment"]), loop, smoothness)
     return CameraPath(cameras, float(content.get("fps", DEFAULT_FPS)), loop)
 
 

@@ -20,41 +20,54 @@ def interpolate(cameras: Cameras, n: int, loop: bool = False, smoothness: float 
     check_cameras(cameras, "keyframes")
     if n < 1:
         raise UserError(f"{n} frames per segment is not possible: ask for 1 or more.")
+    segments = cameras.num_views - (not loop)
+    return _sample(cameras, n * segments + (not loop), n * segments, loop, smoothness)
+
+
+def spread(cameras: Cameras, frames: int, loop: bool = False, smoothness: float = 0.0) -> Cameras:
+    """Exactly `frames` cameras at even steps of the path that `interpolate` goes, each segment as long as the others.
+
+    Without `loop` the first and the last keyframe are on it; the others are passed, not always hit.
+    """
+    check_cameras(cameras, "keyframes")
+    if frames < 1:
+        raise UserError(f"A path of {frames} frames is not possible: ask for 1 or more.")
+    return _sample(cameras, frames, frames if loop else frames - 1, loop, smoothness)
+
+
+def _sample(cameras: Cameras, frames: int, steps: int, loop: bool, smoothness: float) -> Cameras:
+    """Cameras at 0, 1, 2, ... of `steps` even steps of the whole path; whole numbers hit the keyframes exactly."""
     if not 0 <= smoothness <= 1:
         raise UserError(f"A smoothness of {smoothness:g} is not possible: give a number from 0 (straight) to 1.")
     c2w, intrinsics = orthonormal(cameras.c2w.double().cpu()), cameras.intrinsics.double().cpu()
-    count = len(c2w)
-    start = torch.arange(count if loop else count - 1)
-    end = (start + 1) % count
-    t = torch.arange(n, dtype=torch.float64)[:, None] / n
+    count, steps = len(c2w), max(1, steps)
+    place = torch.arange(frames) * (count if loop else count - 1)
+    start, left = place // steps % count, place % steps
+    end, t = (start + 1) % count, left[:, None].double() / steps
 
-    between = torch.eye(4, dtype=torch.float64).repeat(len(start), n, 1, 1)
     quaternions = to_quaternion(c2w[:, :3, :3])
-    rotation = slerp(quaternions[start, None], quaternions[end, None], t)
-    position = torch.lerp(c2w[start, None, :3, 3], c2w[end, None, :3, 3], t)
+    rotation = slerp(quaternions[start], quaternions[end], t)
+    position = torch.lerp(c2w[start, :3, 3], c2w[end, :3, 3], t)
     if smoothness:
         blend = torch.full((1,), float(smoothness), dtype=torch.float64)
-        aligned = _nearest_signs(quaternions[_around(start, count, loop)])
-        curved = torch.nn.functional.normalize(catmull_rom(aligned, t), dim=-1)
+        around = _around(start, count, loop)
+        curved = torch.nn.functional.normalize(catmull_rom(_nearest_signs(quaternions[around]), t), dim=-1)
         rotation = slerp(rotation, curved, blend)
-        position = torch.lerp(position, catmull_rom(c2w[_around(start, count, loop), :3, 3], t), blend)
-    between[..., :3, :3] = to_matrix(rotation)
-    between[..., :3, 3] = position
-    between[:, 0] = c2w[start]
-    focal = torch.lerp(intrinsics[start, None, :2].log(), intrinsics[end, None, :2].log(), t).exp()
-    centre = torch.lerp(intrinsics[start, None, 2:], intrinsics[end, None, 2:], t)
+        position = torch.lerp(position, catmull_rom(c2w[around, :3, 3], t), blend)
+    path = torch.eye(4, dtype=torch.float64).repeat(frames, 1, 1)
+    path[:, :3, :3] = to_matrix(rotation)
+    path[:, :3, 3] = position
+    focal = torch.lerp(intrinsics[start, :2].log(), intrinsics[end, :2].log(), t).exp()
+    centre = torch.lerp(intrinsics[start, 2:], intrinsics[end, 2:], t)
     lenses = torch.cat([focal, centre], dim=-1)
-    lenses[:, 0] = intrinsics[start]
-
-    path, lenses = between.flatten(0, 1), lenses.flatten(0, 1)
-    if not loop:
-        path, lenses = torch.cat([path, c2w[-1:]]), torch.cat([lenses, intrinsics[-1:]])
+    exact = left == 0
+    path[exact], lenses[exact] = c2w[start[exact]], intrinsics[start[exact]]
     return Cameras(path.to(cameras.c2w), lenses.to(cameras.intrinsics), cameras.image_size)
 
 
-def catmull_rom(points: Float[Tensor, "s 4 d"], t: Float[Tensor, "n 1"]) -> Float[Tensor, "s n d"]:
+def catmull_rom(points: Float[Tensor, "n 4 d"], t: Float[Tensor, "n 1"]) -> Float[Tensor, "n d"]:
     """The curve between the second and the third of each four points, at `t` in 0..1 (Catmull and Rom 1974)."""
-    before, start, end, after = (x[:, None] for x in points.unbind(1))
+    before, start, end, after = points.unbind(1)
     linear = end - before
     square = 2 * before - 5 * start + 4 * end - after
     cubic = 3 * (start - end) + after - before
@@ -62,12 +75,12 @@ def catmull_rom(points: Float[Tensor, "s 4 d"], t: Float[Tensor, "n 1"]) -> Floa
 
 
 def _around(start: Tensor, count: int, loop: bool) -> Tensor:
-    """For each segment its two keyframes and their neighbours; the ends of an open path are their own neighbours."""
+    """For each start of a segment its two keyframes and their neighbours; open ends are their own neighbours."""
     numbers = start[:, None] + torch.arange(-1, 3)
     return numbers % count if loop else numbers.clamp(0, count - 1)
 
 
-def _nearest_signs(quaternions: Float[Tensor, "s 4 4"]) -> Float[Tensor, "s 4 4"]:
+def _nearest_signs(quaternions: Float[Tensor, "n 4 4"]) -> Float[Tensor, "n 4 4"]:
     """Each four rotations with the signs that bring neighbours together: q and -q are the same rotation."""
     found = [quaternions[:, 0]]
     for following in quaternions.unbind(1)[1:]:

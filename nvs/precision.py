@@ -10,7 +10,8 @@ def has_bfloat16(device: str | torch.device) -> bool:
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu":
+    # Without oneDNN (PyTorch for macOS) bfloat16 is slow on any CPU; older PyTorch does not tell what a CPU has.
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available() or not hasattr(torch.cpu, "get_capabilities"):
         return False
     has = torch.cpu.get_capabilities()
     return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -70,6 +70,11 @@ class SceneState:
         """Size (h, w) of the input views in pixels."""
         return self.cameras.image_size
 
+    def __repr__(self) -> str:
+        """One line: tensors of a state fill a screen and tell nothing."""
+        kind = type(self.layers[0]).__name__ if self.layers else "nothing"
+        return f"SceneState({len(self.layers)} x {kind}, {self.num_inputs} input views, {self.num_bytes} bytes)"
+
     @property
     def num_bytes(self) -> int:
         """Bytes of the memory states; they do not depend on the number of input views."""

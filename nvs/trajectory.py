@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from data import Cameras, UserError, fit_normalization
 from nvs.camera_path import CameraPath, load, read_path, save
-from nvs.interpolation import check_cameras, interpolate, to_matrix
+from nvs.interpolation import check_cameras, interpolate, spread, to_matrix
 
 __all__ = [
     "CameraPath",
@@ -25,6 +25,7 @@ __all__ = [
     "read_path",
     "save",
     "spiral",
+    "spread",
     "turntable",
 ]
 

@@ -1,7 +1,8 @@
 """LaCT written down plainly, as the published code is structured: the yardstick that speed is measured against.
 
 It computes what a first implementation computes: queries, keys, values and learning rates of every token in every
-block, the whole last block while encoding, and one target view at a time. Tests use it as a second opinion, too.
+block, and the whole last block while encoding. It renders one view at a time; in training input and target views go
+through the blocks together. Tests use it as a second opinion, too.
 """
 
 from __future__ import annotations
@@ -41,15 +42,18 @@ class Yardstick:
             weight.requires_grad_()
 
     def __call__(self, inputs: Views, targets: Cameras) -> Float[Tensor, "b v 3 h w"]:
-        """Pictures of the target cameras, as the model that was given would render them from the input views."""
-        return self.render(self.encode(inputs), targets)
+        """Pictures of the target cameras in one pass over the tokens of all views, which must be of one size."""
+        x = torch.cat([self._embed(inputs.cameras, inputs.images), self._embed(targets, self._blank(targets))], dim=1)
+        for i in range(self.config.layers):
+            x, _ = self._block(i, x, None, inputs.num_views)
+        return self._decode(x[:, inputs.num_views :], targets.image_size)
 
     def encode(self, views: Views) -> list[FastWeights]:
         """Fast weights of every block after the input views (batched: images [b v 3 h w])."""
         x = self._embed(views.cameras, views.images)
         states = []
         for i in range(self.config.layers):
-            x, state = self._block(i, x, None)
+            x, state = self._block(i, x, None, views.num_views)
             states.append(state)
         return states
 
@@ -58,13 +62,19 @@ class Yardstick:
         return torch.cat([self._render_one(states, cameras.select(i)) for i in range(cameras.num_views)], dim=1)
 
     def _render_one(self, states: list[FastWeights], camera: Cameras) -> Tensor:
-        x = self._embed(camera, torch.full((*camera.c2w.shape[:-2], 3, *camera.image_size), 0.5))
+        x = self._embed(camera, self._blank(camera))
         for i, state in enumerate(states):
-            x, _ = self._block(i, x, state)
+            x, _ = self._block(i, x, state, 0)
+        return self._decode(x, camera.image_size)
+
+    def _blank(self, cameras: Cameras) -> Tensor:
+        return torch.full((*cameras.c2w.shape[:-2], 3, *cameras.image_size), 0.5)
+
+    def _decode(self, x: Tensor, image_size: tuple[int, int]) -> Tensor:
         x = torch.sigmoid(
             F.linear(self._norm(x, "image_token_decoder.0"), self.weights["image_token_decoder.1.weight"])
         )
-        p, (h, w) = self.config.patch_size, camera.image_size
+        p, (h, w) = self.config.patch_size, image_size
         return rearrange(x, "b v (i j) (p q c) -> b v c (i p) (j q)", i=h // p, j=w // p, p=p, q=p)
 
     def _embed(self, cameras: Cameras, images: Tensor) -> Tensor:
@@ -83,10 +93,11 @@ class Yardstick:
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return F.layer_norm(x, (x.shape[-1],), self.weights[f"{name}.weight"])
 
-    def _block(self, i: int, x: Tensor, state: FastWeights | None) -> tuple[Tensor, FastWeights]:
+    def _block(self, i: int, x: Tensor, state: FastWeights | None, absorbed: int) -> tuple[Tensor, FastWeights]:
+        """Without a state the first `absorbed` views make one."""
         w = {k.removeprefix(f"blocks.{i}.module_list."): v for k, v in self.weights.items() if f"blocks.{i}." in k}
         x = x + self._attention(w, self._norm(x, f"blocks.{i}.module_list.0.ln"))
-        mixed, state = self._memory(w, self._norm(x, f"blocks.{i}.module_list.1.ln"), state)
+        mixed, state = self._memory(w, self._norm(x, f"blocks.{i}.module_list.1.ln"), state, absorbed)
         x = x + mixed
         hidden = F.gelu(F.linear(self._norm(x, f"blocks.{i}.module_list.2.ln"), w["2.f.c_fc.weight"]))
         return x + F.linear(hidden, w["2.f.c_proj.weight"]), state
@@ -98,9 +109,10 @@ class Yardstick:
         out = F.scaled_dot_product_attention(q, k, v)
         return F.linear(rearrange(out, "(b v) h t d -> b v t (h d)", b=x.shape[0]), w["0.f.c_proj.weight"])
 
-    def _memory(self, w: dict[str, Tensor], x: Tensor, state: FastWeights | None) -> tuple[Tensor, FastWeights]:
-        c = self.memory
-        b, views = x.shape[:2]
+    def _memory(
+        self, w: dict[str, Tensor], x: Tensor, state: FastWeights | None, absorbed: int
+    ) -> tuple[Tensor, FastWeights]:
+        c, (b, views, tokens, _) = self.memory, x.shape
         x = rearrange(x, "b v t d -> b (v t) d")
         qkv = F.silu(F.linear(x, w["1.f.to_qkv.weight"]))
         q, k, v = rearrange(qkv, "b n (r h d) -> r (b h) n d", r=3, d=c.head_dim)
@@ -109,7 +121,9 @@ class Yardstick:
         rates = F.softplus(F.linear(x.float(), w["1.f.lr_fc.weight"], w["1.f.lr_fc.bias"]) + shift)
         rates = rearrange(rates, "b n (r h) -> r (b h) n 1", r=3)
         if state is None:
-            state = self._step([w[f"1.f.w{j}"].repeat(b, 1, 1) for j in range(3)], k, v, rates)
+            n = absorbed * tokens
+            fresh = [w[f"1.f.w{j}"].repeat(b, 1, 1) for j in range(3)]
+            state = self._step(fresh, k[:, :n], v[:, :n], rates[:, :, :n])
         w0, w1, w2 = state
         read = F.rms_norm((F.silu(q @ w0) * (q @ w2)) @ w1, (c.head_dim,), w["1.f.o_norm.weight"], 1e-5)
         out = F.linear(rearrange(read, "(b h) n d -> b n (h d)", b=b), w["1.f.c_proj.weight"])
@@ -118,7 +132,8 @@ class Yardstick:
     def _step(self, fast: FastWeights, k: Tensor, v: Tensor, rates: Tensor) -> FastWeights:
         w0, w1, w2 = fast
         gate, up, d_hidden = k @ w0, k @ w2, v @ w1.transpose(1, 2)
-        slope = torch.sigmoid(gate) * (1 + gate * (1 - torch.sigmoid(gate)))
+        sigmoid = torch.sigmoid(gate)
+        slope = sigmoid * (1 + gate * (1 - sigmoid))
         g0 = (k * rates[0]).transpose(1, 2) @ (d_hidden * up * slope)
         g1 = (F.silu(gate) * up * rates[1]).transpose(1, 2) @ v
         g2 = (k * rates[2]).transpose(1, 2) @ (d_hidden * F.silu(gate))

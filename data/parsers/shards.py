@@ -1,5 +1,7 @@
 """Shards made by `nvs convert --to shards`: .tar files, each with many captures; one capture is SHARD.tar/KEY.
 
+A folder is one of shards if shards.json lies in it: any folder may hold an archive of something else.
+
 A shard is untrusted. The photos of a capture that is opened become files in a temporary folder that lives as long as
 the process; for training, shards are read as a stream instead (data/shards).
 """
@@ -19,6 +21,7 @@ from typing import Any
 from data.errors import UserError
 from data.frames import Capture
 from data.shards import samples
+from data.shards.index import INDEX
 from data.shards.reading import read_samples
 
 NAME = samples.NAME
@@ -50,7 +53,7 @@ def parse(path: Path) -> Capture:
         listing if listing.problem else replace(listing, file=files[photo])
         for listing, photo in zip(packed.listings, packed.photos, strict=True)
     ]
-    return Capture(listings, [f"packed from {packed.name}"])
+    return Capture(listings, [f"packed from {packed.name}"], unpacked=folder)
 
 
 def _unpack(sample: Mapping[str, Any]) -> Path:
@@ -83,7 +86,7 @@ def _inside_shard(path: Path) -> bool:
 
 def _shards(path: Path) -> list[Path]:
     try:
-        entries = sorted(path.glob("*.tar"))[:MAX_LOOKED_AT] if path.is_dir() else []
+        entries = sorted(path.glob("*.tar"))[:MAX_LOOKED_AT] if (path / INDEX).is_file() else []
     except OSError:
         return []
     return [entry for entry in entries if os.path.isfile(entry)]

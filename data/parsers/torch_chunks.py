@@ -57,7 +57,7 @@ def parse(path: Path) -> Capture:
     folder = _unpack(path, state.st_size, state.st_mtime_ns)
     names = _names(clip.get("timestamps"), len(photos))
     rows = cameras.double().tolist()
-    return Capture([_list_photo(i, names[i], row, folder) for i, row in enumerate(rows)])
+    return Capture([_list_photo(i, names[i], row, folder) for i, row in enumerate(rows)], unpacked=folder)
 
 
 def _list_photo(index: int, name: str, row: list[float], folder: Path) -> Listing:

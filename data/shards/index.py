@@ -6,12 +6,14 @@ With it, which capture comes when is known before anything is read, so that a st
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from data.errors import UserError
-from data.shards.reading import open_url
+from data.images import Fit
+from data.shards.reading import open_url, told
 
 INDEX = "shards.json"
 FORMAT = "nvs shards 1"
@@ -35,12 +37,26 @@ class Shard(NamedTuple):
     scenes: tuple[Sizes, ...]
 
 
-class ShardSet(NamedTuple):
-    """All shards that training reads; size (h, w) in pixels, fields of view in degrees."""
+class Packing(NamedTuple):
+    """How the photos of a folder were packed: size (h, w) in pixels, least and greatest horizontal field of view."""
 
-    shards: tuple[Shard, ...]
     image_size: tuple[int, int]
     fov_degrees: tuple[float, float]
+
+
+class ShardSet(NamedTuple):
+    """All shards that training reads, and how each folder of them was packed."""
+
+    shards: tuple[Shard, ...]
+    packings: tuple[Packing, ...]
+
+    def fov_degrees(self, image_size: tuple[int, int]) -> tuple[float, float]:
+        """Least and greatest horizontal field of view (degrees) of photos brought to a size (h, w)."""
+        halves = []
+        for size, fov in self.packings:
+            kept = image_size[1] / Fit(size, image_size).scaled[1]  # the rest of the width is cut off
+            halves += [math.atan(kept * math.tan(math.radians(angle) / 2)) for angle in fov]
+        return math.degrees(2 * min(halves)), math.degrees(2 * max(halves))
 
 
 def write_index(shards: Sequence[Shard], image_size: tuple[int, int], fov_degrees: tuple[float, float]) -> str:
@@ -55,24 +71,23 @@ def find_shards(entries: Sequence[str]) -> ShardSet:
 
     Raises UserError for what is not there or not described by the shards.json beside it.
     """
-    sets: dict[str, ShardSet] = {}
+    packings: dict[str, Packing] = {}
+    known: dict[str, dict[str, Shard]] = {}
     chosen: dict[str, Shard] = {}
     for place in [place for entry in entries for place in _expand(entry)]:
         folder, name = place.rstrip("/"), ""
         if place.endswith(".tar"):
             folder, slash, name = place.rpartition("/")
             folder = folder or slash or "."
-        if folder not in sets:
-            sets[folder] = _read_index(folder)
-        fitting = [shard for shard in sets[folder].shards if not name or shard.url.rpartition("/")[2] == name]
-        if not fitting:
+        if folder not in known:
+            shards, packings[folder] = _read_index(folder)
+            known[folder] = {shard.url.rpartition("/")[2]: shard for shard in shards}
+        if name and name not in known[folder]:
             raise UserError(f"{place} is not in the {INDEX} beside it. {AGAIN}")
-        chosen |= {shard.url: shard for shard in fitting}
+        chosen |= {shard.url: shard for shard in ([known[folder][name]] if name else known[folder].values())}
     if not chosen:
         raise UserError("There are no shards to train on: name folders or .tar files with --data.shards.")
-    fov = [fov for some in sets.values() for fov in some.fov_degrees]
-    largest = max((some.image_size for some in sets.values()), key=lambda size: size[0] * size[1])
-    return ShardSet(tuple(chosen.values()), largest, (min(fov), max(fov)))
+    return ShardSet(tuple(chosen.values()), tuple(packings.values()))
 
 
 def _expand(entry: str) -> list[str]:
@@ -92,21 +107,22 @@ def _expand(entry: str) -> list[str]:
         try:
             system, path = fsspec.core.url_to_fs(place)
             local = "file" in (system.protocol, *system.protocol)
-            matches = [m if local else system.unstrip_protocol(m) for m in sorted(map(str, system.glob(path)))]
+            kinds: Any = system.glob(path, detail=True)
         except Exception as error:  # each kind of storage has its own
             raise UserError(f"{place} cannot be looked up ({error}). Check the address.") from error
-        found += [m for m in matches if m.endswith(".tar") or "." not in m.rpartition("/")[2]]
+        matches = sorted(m for m, about in kinds.items() if m.endswith(".tar") or about["type"] != "file")
+        found += [m if local else system.unstrip_protocol(m) for m in matches]
     if not found:
         raise UserError(f"No shard matches {entry}. Check the path or the pattern.")
     return found
 
 
-def _read_index(folder: str) -> ShardSet:
+def _read_index(folder: str) -> tuple[tuple[Shard, ...], Packing]:
     url = f"{folder}/{INDEX}"
+    with open_url(url) as file, told(url):
+        # One read of as much as is allowed would also reserve as much memory.
+        text = b"".join(iter(lambda: file.read(2**20) if file.tell() <= MAX_BYTES else b"", b""))
     try:
-        with open_url(url) as file:
-            # One read of as much as is allowed would also reserve as much memory.
-            text = b"".join(iter(lambda: file.read(2**20) if file.tell() <= MAX_BYTES else b"", b""))
         content = json.loads(text)
         if content["format"] != FORMAT:
             raise ValueError
@@ -119,7 +135,7 @@ def _read_index(folder: str) -> ShardSet:
             raise ValueError
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"{url} does not describe shards. {AGAIN}") from error
-    return ShardSet(shards, size, fov)
+    return shards, Packing(size, fov)
 
 
 def _shard(folder: str, entry: Any) -> Shard:

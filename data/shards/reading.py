@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from data.errors import UserError
-from data.shards.samples import MEMBER
+from data.shards.samples import MEMBER, printable
 
 MAX_MEMBER_BYTES = 64 * 2**20
 MAX_SAMPLE_BYTES = 2**30
@@ -25,7 +25,7 @@ class PlainMember(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> PlainMember:
         """Read a header; links, long names and the like are refused before anything they ask for is done."""
         member = super().frombuf(buf, encoding, errors)
-        name = "".join(c if c.isprintable() else "?" for c in member.name[:80])
+        name = printable(member.name)
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not MEMBER.fullmatch(member.name):
             raise UserError(f"it holds {name}, which is no photo and no cameras of a capture. {AGAIN}")
         if not 0 <= member.size <= MAX_MEMBER_BYTES:
@@ -37,7 +37,7 @@ def read_samples(url: str) -> Iterator[dict[str, Any]]:
     """The samples of a shard in order: `__key__`, and the content of each member under its ending."""
     from webdataset.tariterators import group_by_keys
 
-    with open_url(url) as stream, _told(url):
+    with open_url(url) as stream, told(url):
         yield from group_by_keys(_members(stream, url), lcase=False)
 
 
@@ -58,14 +58,12 @@ def open_url(url: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _told(url: str) -> Iterator[None]:
-    """Whatever goes wrong inside is told in a sentence that names the shard."""
+def told(url: str) -> Iterator[None]:
+    """Whatever goes wrong inside is told in a sentence that names the file."""
     try:
         yield
     except UserError as error:
         raise UserError(f"{url} cannot be used: {error}") from error
-    except (GeneratorExit, TimeoutError):
-        raise
     except Exception as error:  # tarfile, webdataset and each kind of storage have their own
         raise UserError(f"{url} is cut off, damaged or cannot be reached ({_sentence(error)}). {AGAIN}") from error
 

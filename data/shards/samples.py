@@ -77,7 +77,12 @@ def list_packed(sample: Mapping[str, Any], place: str) -> Packed:
         listing, photo = _list(index, entry, size, sample)
         listings.append(listing)
         photos.append(photo)
-    return Packed(name, size, listings, photos)
+    return Packed(printable(name), size, listings, photos)
+
+
+def printable(text: str) -> str:
+    """A name from a shard for people: short, in one line, and nothing that a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def _list(index: int, entry: Any, size: tuple[int, int], sample: Mapping[str, Any]) -> tuple[Listing, str]:
@@ -85,7 +90,7 @@ def _list(index: int, entry: Any, size: tuple[int, int], sample: Mapping[str, An
     try:
         if not isinstance(entry, Mapping):
             raise BadFrame("not an object")
-        name, photo = text(entry, "name"), text(entry, "photo")
+        name, photo = printable(text(entry, "name")), text(entry, "photo")
         if photo not in sample or not MEMBER.fullmatch(f"x.{photo}"):
             raise BadFrame("missing")
         numbers = Numbers(*(number([entry], key) for key in ("fx", "fy", "cx", "cy")), declared=size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 
 from data.batches import part_photos
 from data.errors import UserError
-from data.images import PhotoError
 from data.scene import Scene
-from data.shards.index import FILE_NAME, INDEX, Shard, Sizes, write_index
+from data.shards.index import INDEX, MAX_FRAMES, Shard, Sizes, write_index
+from data.shards.reading import MAX_MEMBER_BYTES, MAX_SAMPLE_BYTES
 from data.shards.samples import MAX_SIDE, pack_scene
 from data.writers import replace_folder
+
+WRITTEN = re.compile(r"[0-9]{6,}\.tar")
+"""Names of the files that are written here; others are never replaced."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def write_shards(
     """Pack scenes in their order; the folder appears when it is complete, and replaces only shards.
 
     The same scenes give the same bytes. `on_scene` is called for each scene, and `on_problem` with a sentence about
-    each scene that is left out because a photo of it cannot be read.
+    each scene that is left out because a photo of it cannot be read or it has more than is ever read.
     """
     check_folder(folder, overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +82,7 @@ def check_folder(folder: Path, overwrite: bool) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file. Give a folder.")
     entries = sorted(os.listdir(folder))
-    foreign = [name for name in entries if name != INDEX and not FILE_NAME.fullmatch(name)]
+    foreign = [name for name in entries if name != INDEX and not WRITTEN.fullmatch(name)]
     if foreign or (entries and INDEX not in entries):
         name = (foreign or entries)[0]
         raise UserError(f"{folder} holds {name}, which is not replaced. Choose another place or move that.")
@@ -100,8 +104,8 @@ def _write(
         for number, scene in enumerate(scenes):
             on_scene()
             try:
-                sample = pack_scene(scene, config.image_size, config.quality)
-            except PhotoError as problem:
+                sample = _pack(scene, config)
+            except UserError as problem:
                 on_problem(str(problem))
                 continue
             size = sum(map(len, sample.values()))
@@ -122,6 +126,19 @@ def _write(
         if current:
             current.file.close()
     return shards, (lowest, highest)
+
+
+def _pack(scene: Scene, config: ShardConfig) -> dict[str, bytes]:
+    """The content of a sample; refuses what reading would refuse."""
+    if len(scene) > MAX_FRAMES:
+        raise UserError(f"{scene.path} has {len(scene)} photos, and a shard takes {MAX_FRAMES} of a capture. Split it.")
+    sample = pack_scene(scene, config.image_size, config.quality)
+    sizes = [len(content) for content in sample.values()]
+    if sum(sizes) > MAX_SAMPLE_BYTES or max(sizes) > MAX_MEMBER_BYTES:
+        raise UserError(
+            f"{scene.path} is too large for a shard ({sum(sizes) / 1e6:.0f} MB). Lower --image-size or give --quality."
+        )
+    return sample
 
 
 def _begin(path: Path) -> _Open:

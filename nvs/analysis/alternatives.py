@@ -35,6 +35,8 @@ def ask_alternatives(model: LaCT, others: Mapping[str, LaCT], cases: Sequence[Ca
     for name, settings in QUESTIONS.items():
         score, reason = None, None
         try:
+            if _has(model, settings):
+                raise NotApplicableError("This model was trained that way.")
             score = quality(changed(model, **settings), cases)
         except NotApplicableError as error:
             reason = str(error)

@@ -86,7 +86,7 @@ def _steps(answers: Answers) -> Section:
     section.finding = (
         f"From {curve.steps[0]} to {curve.steps[-1]} steps the inner loss goes from {curve.inner_loss[0]:.3g} to "
         f"{curve.inner_loss[-1]:.3g} and the PSNR from {curve.psnr[0]:.2f} to {curve.psnr[-1]:.2f} dB. "
-        f"It is highest at {curve.steps[best]}; the model was trained with {curve.trained_steps}."
+        f"The PSNR is highest at {curve.steps[best]}; the model was trained with {curve.trained_steps}."
     )
     section.tables = [
         [
@@ -102,7 +102,8 @@ def _steps(answers: Answers) -> Section:
 def _alternatives(answers: Answers) -> Section:
     section = Section(
         "Gradient ascent, and keys as queries",
-        "A memory that memorises needs the gradient to go down, and queries that ask for something else than keys.",
+        "If the memory memorised, a step that raises its inner loss would ruin it, and a token that asks with its key "
+        "would be told only what it wrote itself.",
     )
     table = [["PSNR, dB", "as it is", "changed at inference", "trained that way"]]
     for found in answers.alternatives:
@@ -126,7 +127,8 @@ def _alternatives(answers: Answers) -> Section:
 def _overlaps(answers: Answers) -> Section:
     section = Section(
         "Queries and keys",
-        "To look something up, queries must lie where keys lie. Here are both, of the same tokens of the input views.",
+        "A network that was taught what to answer to keys knows answers only where keys lie: do queries lie there? "
+        "Here are both, of the same tokens of the input views.",
     )
     if not answers.overlaps:
         return section
@@ -170,8 +172,9 @@ def _updates(answers: Answers) -> Section:
 def _maps(answers: Answers) -> Section:
     section = Section(
         "Where a patch reads from",
-        "One step of the fast weights is linear attention over the input patches: what is read of the input views is a "
-        "sum over their patches. Red patches add to what is read, blue ones take away; all shares sum to 1.",
+        "What a patch reads of the input views is a sum over their patches, in attention and in fast weights that made "
+        "one step, as that is linear attention. Red patches add to what is read, blue ones take away; all shares sum "
+        "to 1.",
     )
     for found in answers.maps:
         row, column = found.patch

@@ -59,7 +59,9 @@ def _contenders(own: MemoryConfig) -> dict[tuple[str, str], MemoryConfig]:
     """Layers to time, by name and form; a form that a layer does not have is left out."""
     named: dict[str, MemoryConfig] = {f"this model ({own.kind})": own}
     if isinstance(own, LaCTConfig):
-        named |= {name: variant(name, head_dim=own.head_dim) for name in REDUCED}
+        # The variants are as wide as the layer that they reduce; with a single matrix they have no hidden width.
+        width = {"v2": {"expansion": own.expansion}}
+        named |= {name: variant(name, head_dim=own.head_dim, **width.get(name, {})) for name in REDUCED}
     configs = {}
     for name, config in named.items():
         for form in ("recurrent", "parallel"):

@@ -12,6 +12,9 @@ from torch import Tensor
 from nvs.analysis.probe import Case, NotApplicableError, trace
 from nvs.model import LaCT
 
+LEAST_SIDE = 4
+"""Biases and 3x3 convolutions have no rank worth telling."""
+
 
 @dataclass(frozen=True)
 class Update:
@@ -31,7 +34,7 @@ class Update:
 
 @torch.no_grad()
 def memory_updates(model: LaCT, cases: Sequence[Case]) -> list[Update]:
-    """Look at what encoding changes in every matrix of every block's state."""
+    """Look at what encoding changes in every matrix of every block's state; a momentum is none."""
     traces = []
     for case in cases:
         inputs, targets = case.views(model)
@@ -39,13 +42,12 @@ def memory_updates(model: LaCT, cases: Sequence[Case]) -> list[Update]:
     found = []
     for index in range(len(traces[0])):
         before, after = traces[0][index].before, traces[0][index].after
-        names = [name for name, x in after._asdict().items() if x.dim() == 4]
+        names = [name for name, x in after._asdict().items() if x.dim() == 4 and name[0] != "m"]
         if any(getattr(before, name).shape != getattr(after, name).shape for name in names):
             kind = model.config.memory.kind
             raise NotApplicableError(f"The memory layer {kind} keeps every token: its state grows and has no update.")
-        found += [
-            _update(index, name, [t[index] for t in traces]) for name in names if min(after._asdict()[name].shape)
-        ]
+        wide = [name for name in names if min(getattr(after, name).shape[-2:]) >= LEAST_SIDE]
+        found += [_update(index, name, [t[index] for t in traces]) for name in wide]
     if not found:
         raise NotApplicableError(f"The memory layer {model.config.memory.kind} has no matrix in its state.")
     return found

@@ -15,6 +15,8 @@ Grid = tuple[int, int]
 """Rows and columns of patches in a view."""
 FIRST = {"kind", "head_dim", "expansion", "base_lr", "newton_schulz_steps", "newton_schulz_dtype"}
 """Settings that memory layers had from the start."""
+SPEED = {"form", "chunk"}
+"""Settings that change how a result is computed, not the result."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class MemoryConfig:
         """The settings by which models are told apart.
 
         Settings that came after the first scene states were saved count only where they differ from their default, and
-        the form of the computation never does: so these states still fit their models.
+        those that only speed depends on never do: so these states still fit their models.
         """
-        named = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.name != "form"}
+        named = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.name not in SPEED}
         return {name: value for name, (value, default) in named.items() if name in FIRST or value != default}
 
     def heads(self, dim: int) -> int:

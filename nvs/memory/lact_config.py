@@ -8,7 +8,10 @@ from typing import Any, Literal
 from nvs.memory.base import MemoryConfig
 
 VARIANTS: dict[str, dict[str, Any]] = {"lact": {}}
-"""Settings by name: `lact` is the published layer, and each of v1 to v6 leaves out one thing more."""
+"""Settings by name: `lact` is the published layer, and each of v1 to v6 leaves out one thing more.
+
+v5 leaves out momentum. The published layer for views has none, so v5 is v4 unless v4 is given some.
+"""
 VARIANTS["v1"] = {"updated": "w1"}
 VARIANTS["v2"] = VARIANTS["v1"] | {"weight_norm": False}
 VARIANTS["v3"] = VARIANTS["v2"] | {"kernel": "linear", "expansion": 1}
@@ -28,7 +31,8 @@ class LaCTConfig(MemoryConfig):
     expansion: int = 2
     """Hidden width of the fast weights over `head_dim` (2 in "ttt2x")."""
     base_lr: float = 0.01
-    """Learning rate that tokens start from; that of all tokens without `token_rates`."""
+    """Learning rate that tokens start from; that of all tokens without `token_rates`, where it counts only if steps are
+    not orthogonalised."""
     newton_schulz_steps: int = 5
     """Newton-Schulz iterations that orthogonalise every step of the fast weights; 0: steps are taken as they are."""
     newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"

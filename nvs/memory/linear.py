@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kernels import linear_apply, linear_state
 from nvs.memory.base import Grid, MemoryConfig
+from nvs.memory.linear_map import LinearMap
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,7 @@ class LinearMemory(nn.Module):
             return state
         s = state.s.to(self.q_norm.weight.dtype)
         for part in x.split(slice_tokens or x.shape[1], dim=1):
-            k, v = (self._heads(y) for y in self.key_value(part).chunk(2, dim=-1))
-            k = positive_features(self.k_norm(k), self.k_map)
+            k, v = self._written(part)
             s = s + linear_state(k.flatten(0, 1), v.flatten(0, 1)).view_as(s)
         return LinearState(s)
 
@@ -81,9 +81,27 @@ class LinearMemory(nn.Module):
         self, state: LinearState, x: Float[Tensor, "b n d"], grid: Grid | None = None
     ) -> Float[Tensor, "b n d"]:
         """Read the sums with each token's query."""
-        q = positive_features(self.q_norm(self._heads(self.query(x))), self.q_map)
+        q = self._queries(x)
         read = linear_apply(state.s.flatten(0, 1).to(q.dtype), q.flatten(0, 1)).to(self.read_norm.weight.dtype)
         return self.out(rearrange(self.read_norm(read), "(b h) n d -> b n (h d)", h=self.heads))
+
+    def queries_keys_values(
+        self, x: Float[Tensor, "b n d"]
+    ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h n f"], Float[Tensor, "b h n e"]]:
+        """The features that each token reads with and is found by, and what it writes."""
+        return self._queries(x), *self._written(x)
+
+    def read_map(self, state: LinearState, x_in: Float[Tensor, "b n d"], x_out: Float[Tensor, "b m d"]) -> LinearMap:
+        """How x_out reads what x_in writes beside what `state` holds."""
+        q, (k, v) = self._queries(x_out), self._written(x_in)
+        return LinearMap(q @ state.s.to(q.dtype), q @ k.transpose(2, 3), v)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        return positive_features(self.q_norm(self._heads(self.query(x))), self.q_map)
+
+    def _written(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = (self._heads(y) for y in self.key_value(x).chunk(2, dim=-1))
+        return positive_features(self.k_norm(k), self.k_map), v
 
     def _heads(self, x: Tensor) -> Tensor:
         return rearrange(x, "b n (h d) -> b h n d", h=self.heads).to(self.q_norm.weight.dtype)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nvs.memory.base import Grid, MemoryConfig
+from nvs.memory.linear_map import LinearMap
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class SoftmaxMemory(nn.Module):
         """Add the keys and values of these tokens."""
         keys, values = [state.keys], [state.values]
         for part in x.split(slice_tokens or max(x.shape[1], 1), dim=1):
-            k, v = rearrange(self.key_value(part), "b n (r h d) -> r b h n d", r=2, h=self.heads)
-            keys.append(self.k_norm(k.to(state.keys.dtype)))
+            k, v = self._written(part)
+            keys.append(k.to(state.keys.dtype))
             values.append(v.to(state.values.dtype))
         return SoftmaxState(torch.cat(keys, dim=2), torch.cat(values, dim=2))
 
@@ -71,11 +72,28 @@ class SoftmaxMemory(nn.Module):
         self, state: SoftmaxState, x: Float[Tensor, "b n d"], grid: Grid | None = None
     ) -> Float[Tensor, "b n d"]:
         """Attend to all tokens kept; before the first there is nothing to read, and the answer is 0."""
-        q = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
-        wide = self.q_norm(q.to(self.q_norm.weight.dtype))
+        q = self._queries(x)
         keys, values = state.keys.to(q.dtype), state.values.to(q.dtype)
-        if keys.shape[2] == 0:
-            read = torch.zeros_like(q)
-        else:
-            read = F.scaled_dot_product_attention(wide.to(q.dtype), keys, values)
+        read = torch.zeros_like(q) if keys.shape[2] == 0 else F.scaled_dot_product_attention(q, keys, values)
         return self.out(rearrange(read, "b h n d -> b n (h d)"))
+
+    def queries_keys_values(
+        self, x: Float[Tensor, "b n d"]
+    ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n e"], Float[Tensor, "b h n e"]]:
+        """What each token reads with, is found by, and writes."""
+        return self._queries(x), *self._written(x)
+
+    def read_map(self, state: SoftmaxState, x_in: Float[Tensor, "b n d"], x_out: Float[Tensor, "b m d"]) -> LinearMap:
+        """How x_out reads what x_in writes beside what `state` holds: the weights of attention are the scores."""
+        q, (k, v), earlier = self._queries(x_out), self._written(x_in), state.keys.shape[2]
+        scores = q @ torch.cat([state.keys.to(k.dtype), k], dim=2).transpose(2, 3) * self.head_dim**-0.5
+        before, now = scores.softmax(-1).tensor_split([earlier], dim=-1)
+        return LinearMap(before @ state.values.to(v.dtype), now, v)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        q = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
+        return self.q_norm(q.to(self.q_norm.weight.dtype)).to(q.dtype)
+
+    def _written(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = rearrange(self.key_value(x), "b n (r h d) -> r b h n d", r=2, h=self.heads)
+        return self.k_norm(k.to(self.k_norm.weight.dtype)), v

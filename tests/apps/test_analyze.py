@@ -46,18 +46,20 @@ def test_the_page_is_one_file_and_tells_the_numbers(write_model, capture, tmp_pa
     assert len(numbers["updates"]) == 2 * 3 and numbers["views"]["counts"] == [1, 3]
 
 
-def test_a_report_is_not_written_over(write_model, capture, tmp_path, capsys):
-    (tmp_path / "report.html").write_text("mine")
+@pytest.mark.parametrize("name", ["report.html", "report.json"])
+def test_a_report_is_not_written_over(write_model, capture, tmp_path, capsys, name):
+    (tmp_path / name).write_text("mine")
     words = ["analyze", write_model("plain"), str(capture), "-o", str(tmp_path)]
     assert main(words) == 1
     assert "--overwrite" in capsys.readouterr().err
-    assert (tmp_path / "report.html").read_text() == "mine"
+    assert (tmp_path / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--steps", "0", "1"], "--steps takes numbers of 1 or more"),
+        (["--rounds", "0"], "--rounds takes numbers of 1 or more"),
         (["--patch", "7", "0"], "no patch 7 0"),
         (["--target", "5"], "no target view 5"),
         (["--compare", "nowhere.ckpt"], "no checkpoint at nowhere.ckpt"),

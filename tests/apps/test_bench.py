@@ -1,7 +1,10 @@
 """`nvs bench` on a model that takes no time, and what it refuses."""
 
 import multiprocessing
+import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,10 +12,11 @@ import yaml
 
 from apps.bench import WORDS
 from apps.bench_model import _training_tasks, tiny_cpu
-from apps.bench_peak import CLEAR, ModelChoice, peak_bytes
+from apps.bench_peak import CLEAR, ModelChoice, measure_peaks, peak_bytes
 from apps.cli import main
 from nvs import LaCT, ModelConfig, save_model
 from nvs.memory import LaCTConfig
+from nvs.precision import has_bfloat16
 
 SMALL = ["--dim", "64", "--layers", "1", "--image-size", "16", "16", "--inputs", "2", "--runs", "1"]
 QUICK = [*SMALL, "--memory-inputs", "0", "--no-train"]
@@ -32,6 +36,41 @@ def test_tasks_are_timed_and_progress_is_told(capsys):
     rows = [line for line in told.out.splitlines() if " s " in line]
     assert [any(task in row for row in rows) for task in ("render one view", "encode 2 views")] == [True, True]
     assert "round 1 of 1" in told.err
+
+
+def test_processor_time_is_less_than_time_that_passes(capsys):
+    from apps import bench_model
+
+    clocks = (time.process_time, time.perf_counter)
+    (slept, passed) = (bench_model._interleave({"task": {"way": lambda: time.sleep(0.05)}}, 1, c) for c in clocks)
+    assert slept["task"]["way"][0] < 0.04 < passed["task"]["way"][0]
+    assert main(["bench", *QUICK, "--processor-time"]) == 0
+    assert "processor time" in capsys.readouterr().err
+
+
+def test_peak_memory_is_left_out_where_the_system_forbids_it(monkeypatch):
+    def forbidden(*arguments):
+        raise PermissionError("clear_refs: not permitted")
+
+    pool = nullcontext(SimpleNamespace(apply=forbidden))
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=lambda count: pool))
+    told = []
+    assert measure_peaks(ModelChoice(None, 64, 1, 2, (16, 16)), 2, 16, 1, told.append) == {}
+    assert told == ["peak memory is not measured: clear_refs: not permitted"]
+
+
+def test_bfloat16_pays_where_cpu_and_library_have_it(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    for capabilities, pays in (({"avx512_bf16": True}, True), ({"bf16": True}, True), ({"avx512_f": True}, False)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda given=capabilities: given)
+        assert has_bfloat16("cpu") is pays
+    assert not has_bfloat16("mps")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert not has_bfloat16("cpu")
+    monkeypatch.undo()
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert not has_bfloat16("cpu")
 
 
 @pytest.mark.slow

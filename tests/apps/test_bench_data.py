@@ -34,6 +34,7 @@ def test_speeds_of_all_sources_are_told(write_capture, capsys):
     [
         (["--steps", "0"], "--steps 0"),
         (["--threads", "0"], "--threads 0"),
+        (["--batch-size", "0"], "batch_size must be 1 or more"),
         (["--image-size", "20", "20", "--seconds", "0.01"], "20"),
         (["--scenes", "nowhere", "--seconds", "0.01"], "nowhere"),
     ],
@@ -42,4 +43,4 @@ def test_bad_input_is_told_in_a_sentence(capsys, monkeypatch, words, told):
     monkeypatch.setattr("apps.bench_data.generator_speed", lambda *_: "not timed")
     assert main(["bench", "data", *words]) == 1
     error = capsys.readouterr().err
-    assert told in error and "Traceback" not in error
+    assert told in error and "Traceback" not in error and "unexpected" not in error

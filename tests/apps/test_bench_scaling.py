@@ -45,6 +45,7 @@ def test_command_writes_picture_and_figures(tmp_path, capsys):
     ("words", "message"),
     [
         (["--views", "0"], "--views 0 is not possible: give 1 or more"),
+        (["--views", "4", "4"], "Give at least two different numbers of --views"),
         (["--runs", "0"], "--runs 0 is not possible"),
         (["--threads", "0"], "--threads 0 is not possible"),
         (["-o", "s.json"], "s.json is no name for a picture: let --output end with .png"),

@@ -269,3 +269,8 @@ def test_a_kernel_backend_that_cannot_run_is_told(monkeypatch, capsys, tmp_path,
     capture = Path(__file__).resolve().parents[2] / "data/captures/gso_toy"
     assert cli.main(["encode", "demo", str(capture), "-o", str(tmp_path / "s.safetensors"), "--device", "cpu"]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_mistyped_option_is_not_taken_for_another(capsys):
+    assert cli.main(["bench", "scaling", "--run", "3"]) == 2
+    assert "--run" in capsys.readouterr().err

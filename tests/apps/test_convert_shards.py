@@ -32,8 +32,15 @@ def test_what_cannot_be_read_is_left_out_and_told(write_capture, tmp_path, capsy
     (broken / "transforms.json").write_text("{")
     assert run("convert", tmp_path / "set", tmp_path / "out", "--to", "shards", "--image-size", 8, 8) == 0
     told = capsys.readouterr()
-    assert "1 captures could not be read" in told.out and "two" in told.err
+    assert "1 captures could not be packed" in told.out and "two" in told.err
     assert len(json.loads((tmp_path / "out/shards.json").read_text())["shards"][0]["scenes"]) == 1
+
+
+def test_where_nothing_can_be_packed_the_reason_is_told(capture, tmp_path, capsys):
+    (capture / "transforms.json").write_text("{")
+    assert run("convert", capture, tmp_path / "out", "--to", "shards", "--image-size", 8, 8) == 1
+    told = capsys.readouterr().err
+    assert "transforms.json" in told and "no capture to pack" in told
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,7 @@ def test_what_cannot_be_read_is_left_out_and_told(write_capture, tmp_path, capsy
         (["nowhere", "OUT", "--to", "shards", "--image-size", "8", "8"], "no capture to pack"),
         (["CAPTURE", "CAPTURE", "OUT", "--to", "colmap"], "--to shards"),
         (["CAPTURE", "OUT", "--to", "colmap", "--image-size", "8", "8"], "--to shards"),
+        (["CAPTURE", "OUT", "--to", "colmap", "--shard-mb", "9"], "--to shards"),
         (["CAPTURE"], "where the result goes"),
     ],
 )

@@ -32,7 +32,8 @@ def capture(shared):
 def state_of(checkpoint, capture, frames, size):
     model = load_model(checkpoint)
     scene = open_scene(capture).normalize(frames)
-    return model.encode(scene.load(frames, image_size=size))
+    with torch.inference_mode():  # as the command; with gradients the products round in another order
+        return model.encode(scene.load(frames, image_size=size))
 
 
 def assert_same(a, b):

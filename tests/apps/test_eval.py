@@ -43,6 +43,7 @@ def test_reference_case(checkpoint, shared, tmp_path, capsys):
     assert main(["eval", checkpoint, str(scenes), "-o", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "2 of 3 scenes, 1 skipped: too few photos" in printed
+    assert "dB worse than copying photos" in printed  # the model is untrained
     assert LPIPS_MISSING in printed
     read = json.loads((tmp_path / "out/metrics.json").read_text())
     assert read["summary"] == "2 of 3 scenes, 1 skipped: too few photos"

@@ -111,7 +111,7 @@ def test_trained_range(run, write_capture, checkpoint):
     wide = write_capture("wide", size=(32, 32), focal=10.0)
     few = write_capture("few", size=(32, 32), focal=35.0, frames=1)
     code, out, _ = run("inspect", inside, "--checkpoint", checkpoint)
-    assert code == 0 and "inside" in out and "outside" not in out
+    assert code == 0 and "sizes and angles fit" in out and "outside" not in out
     code, out, _ = run("inspect", wide, "--checkpoint", checkpoint)
     assert code == 0 and "outside the trained range: horizontal view angles" in out
     code, out, _ = run("inspect", few, "--checkpoint", checkpoint)
@@ -127,7 +127,7 @@ def test_trained_range_of_a_capture_that_names_test_photos_only(run, write_captu
         content["test_filenames"] = [f"images/{i:03d}.png" for i in range(tested)]
         (folder / "transforms.json").write_text(json.dumps(content))
         code, out, _ = run("inspect", folder, "--checkpoint", checkpoint)
-        assert code == 0 and "inside" in out
+        assert code == 0 and "sizes and angles fit" in out
 
 
 def test_checkpoint(run, checkpoint, model):

@@ -7,7 +7,7 @@ import pytest
 
 from apps.arguments import run_command
 from nvs import ModelConfig
-from nvs.memory import LaCTConfig, SoftmaxConfig, variant
+from nvs.memory import LaCTConfig, SoftmaxConfig, TTTLinearConfig, TTTMLPConfig, variant
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = sorted((CONFIGS / "memory").glob("*.yaml"))
@@ -52,8 +52,18 @@ def test_options_follow_files_and_classes_have_short_names(base):
     words = ["--config", base, "--config", CONFIGS / "memory/v2.yaml", "--model.memory.form", "parallel"]
     assert parse(*words).memory == variant("v2", head_dim=64, form="parallel")
     assert parse("--config", base, "--model.memory", "SoftmaxConfig").memory == SoftmaxConfig(head_dim=64)
+    # LaCT's defaults, such as its learning rate and expansion, do not go over to another class.
+    assert parse("--config", base, "--model.memory", "TTTMLPConfig").memory == TTTMLPConfig(head_dim=64)
+    assert parse("--model.memory", "TTTLinearConfig").memory == TTTLinearConfig()
     back = ["--config", base, "--config", CONFIGS / "memory/softmax.yaml", "--config", CONFIGS / "memory/lact.yaml"]
     assert parse(*back).memory == LaCTConfig(head_dim=32)
+
+
+def test_help_names_the_default_class(capsys):
+    with pytest.raises(SystemExit):
+        parse("--help")
+    told = capsys.readouterr().out
+    assert "(default: LaCTConfig)" in told and "Namespace" not in told
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ import json
 import shutil
 import zipfile
 
+import numpy as np
 import pytest
+import scene_files
+import torch
 
 from data import UserError, open_scene
 
@@ -42,3 +45,16 @@ def test_dots_that_stay_inside_the_archive_are_taken(capture, tmp_path):
     shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "balls")
     shutil.rmtree(capture)
     assert len(open_scene(tmp_path / "packed.zip")) == 8
+
+
+@pytest.mark.parametrize("name", [n for n in scene_files.WRITERS if n not in ("scene_lists", "zip")])
+def test_captures_of_every_format_open_out_of_an_archive(tmp_path, name):
+    (tmp_path / "set").mkdir()
+    scene_files.WRITERS[name](
+        tmp_path / "set", [scene_files.random_view(f"{i}00.png", np.random.default_rng(i)) for i in range(1, 4)]
+    )
+    shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "set")
+    outside, inside = open_scene(tmp_path / "set"), open_scene(tmp_path / "packed.zip")
+    assert inside.format == outside.format
+    assert torch.equal(inside.load(range(3), (8, 8)).images, outside.load(range(3), (8, 8)).images)
+    np.testing.assert_array_equal(inside.world_c2w, outside.world_c2w)

@@ -1,7 +1,9 @@
 """Training batches: reproducible, drawn from the right photos, in consistent frames."""
 
+import json
 import math
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 import data
 from data.augmentation import Augmentation, move_world
-from data.batches import BatchMaker
+from data.batches import BatchMaker, part_photos
 from data.config import DataConfig
 from data.datamodule import BatchStream, SceneData
 from data.finding import find_scenes
@@ -173,6 +175,16 @@ def test_validation_on_a_single_photo_is_refused(scenes, write_capture):
     pair = SceneData(DataConfig(scenes, validation_scenes=[str(write_capture("pair", 2))], **views))
     pair.setup()
     assert [(i.inputs.num_views, i.targets.num_views) for i in pair.val_dataloader()] == [(1, 1)]
+
+
+def test_photos_that_a_capture_does_not_name_for_training_are_held_out(scenes):
+    capture = Path(scenes[0])
+    content = json.loads((capture / "transforms.json").read_text())
+    content["train_filenames"] = [f["file_path"] for f in content["frames"][::2]]
+    (capture / "transforms.json").write_text(json.dumps(content))
+    parted = part_photos(data.open_scene(capture), holdout_every=2)
+    count = len(content["frames"])
+    assert parted.train == list(range(0, count, 2)) and parted.held_out == list(range(1, count, 2))
 
 
 def test_captures_that_cannot_be_used_are_left_out_and_told(scenes, write_capture, tmp_path):

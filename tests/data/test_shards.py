@@ -3,7 +3,10 @@
 import io
 import json
 import tarfile
+import threading
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +22,7 @@ import data
 from data.config import DataConfig
 from data.datamodule import SceneData
 from data.shards.index import find_shards
+from data.shards.packed import open_packed
 from data.shards.reading import read_samples
 from data.shards.stream import Lane, ShardStream
 from data.shards.writing import ShardConfig, write_shards
@@ -175,6 +179,10 @@ def test_training_and_validation_out_of_shards(packed):
     assert [i.held_out for i in items[:2]] == [True, False]
     batch = next(iter(module.train_dataloader()))
     assert batch.inputs.images.shape[0] == 3 and batch.targets.image_size == (8, 8)
+    assert module.warnings == []
+    larger = SceneData(replace(config, image_size=(8, 16)), 0)
+    larger.setup()
+    assert larger.warnings == ["photos of 8x8 pixels in shards are enlarged to cover 8x16"]
     too_many = SceneData(replace(config, input_views=(4, 4)), 0)
     with pytest.raises(data.UserError, match="0 captures with enough photos"):
         too_many.setup()
@@ -187,12 +195,55 @@ def test_addresses_patterns_and_braces(packed):
     for file in (packed / "many").iterdir():
         memory.pipe(f"/bucket/set/{file.name}", file.read_bytes())
     everything = find_shards(["memory://bucket/set"])
-    assert len(everything.shards) == 6 and everything.image_size == (8, 8)
+    assert len(everything.shards) == 6 and everything.packings[0].image_size == (8, 8)
     stream = ShardStream(everything, CONFIG, 0, 0, 0, 1)
     assert sorted(capture_of(b) for b in islice(stream, 12)) == list(range(12))
     for pattern, count in (("{000000..000002}.tar", 3), ("00000[45].tar", 2), ("000003.tar", 1)):
         for place in ("memory://bucket/set", str(packed / "many")):
             assert len(find_shards([f"{place}/{pattern}"]).shards) == count
+
+
+@pytest.fixture
+def server(packed):
+    """The address of a web server that has the shards."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    web = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=packed))
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{web.server_port}"
+    web.shutdown()
+    web.server_close()
+
+
+def test_workers_read_from_a_web_server(server):
+    pytest.importorskip("aiohttp")
+    stream = ShardStream(find_shards([f"{server}/many"]), CONFIG, 0, 0, 0, 1)
+    shown = [capture_of(b) for b in islice(DataLoader(stream, batch_size=None, num_workers=2), 12)]
+    # The one worker has three shards, the other has three, of two captures each.
+    assert sorted(shown) == list(range(12))
+    with pytest.raises(data.UserError, match="cannot be read"):
+        find_shards([f"{server}/none"])
+
+
+def test_patterns_take_folders_and_shards_only(packed, tmp_path):
+    for name in ("v1.0", "v2"):
+        (tmp_path / name).symlink_to(packed / "many")
+    (tmp_path / "LICENSE").write_text("free")
+    assert len(find_shards([f"{tmp_path}/*"]).shards) == 12
+
+
+def test_fields_of_view_follow_the_cut(write_capture, tmp_path):
+    scenes = [data.open_scene(write_capture(size=(32, 64)))]
+    write_shards(scenes, tmp_path / "wide", ShardConfig((16, 32)))
+    shards = find_shards([str(tmp_path / "wide")])
+    back = data.open_scene(tmp_path / "wide")
+    for size in ((16, 32), (8, 8), (8, 32)):
+        fx = back.cameras(range(len(back)), size).intrinsics[:, 0].numpy()
+        expected = np.degrees(2 * np.arctan(size[1] / 2 / fx))
+        assert shards.fov_degrees(size) == pytest.approx((expected.min(), expected.max()), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +323,19 @@ def test_hostile_shards_are_refused_before_anything_is_done(tmp_path, kind, monk
     assert [p.name for p in tmp_path.iterdir()] == ["bad.tar"]
 
 
+def test_names_in_a_shard_cannot_talk_to_the_terminal(packed, tmp_path):
+    sample = next(read_samples(str(packed / "one/000000.tar")))
+    content = json.loads(sample["json"])
+    content["name"] = "a\nb\x1b[2J\ud800"
+    content["frames"][0]["name"] = "\x1b]0;x\x07"
+    members = {**{k: v for k, v in sample.items() if not k.startswith("__")}, "json": json.dumps(content).encode()}
+    (tmp_path / "a.tar").write_bytes(tar_of(*[(f"a.{key}", value) for key, value in members.items()]))
+    read = next(read_samples(str(tmp_path / "a.tar")))
+    for scene in (data.open_scene(tmp_path / "a.tar"), open_packed(read, "a.tar/a", (1.0, 1.0, 1.0))):
+        told = [scene.name, *scene.notes, *(frame.name for frame in scene.frames)]
+        assert all(text.isprintable() for text in told) and "?]0;x?" in told
+
+
 def test_counts_are_limited(tmp_path, monkeypatch):
     (tmp_path / "a.tar").write_bytes(tar_of(*[(f"a.{i:04d}.png", b"123") for i in range(10)]))
     monkeypatch.setattr("data.shards.reading.MAX_SAMPLE_MEMBERS", 9)
@@ -319,6 +383,42 @@ def test_a_capture_with_a_broken_photo_is_left_out_and_told(packed, write_captur
         [broken, data.open_scene(packed / "00")], tmp_path / "out", ShardConfig((8, 8)), on_problem=told.append
     )
     assert [len(s.scenes) for s in shards] == [1] and "002.png" in told[0]
+
+
+def test_what_reading_would_refuse_is_not_packed(packed, tmp_path, monkeypatch):
+    small = data.open_scene(packed / "00")
+    large = data.open_scene(write_flat(tmp_path / "large", (1, 2, 3), photos=12))
+    told = []
+    monkeypatch.setattr("data.shards.writing.MAX_FRAMES", 11)
+    write_shards([large, small], tmp_path / "a", ShardConfig((8, 8)), on_problem=told.append)
+    monkeypatch.setattr("data.shards.writing.MAX_FRAMES", 20)
+    monkeypatch.setattr("data.shards.writing.MAX_SAMPLE_BYTES", 3000)
+    write_shards([large, small], tmp_path / "b", ShardConfig((8, 8)), on_problem=told.append)
+    assert "12 photos" in told[0] and "--image-size" in told[1] and len(told) == 2
+    for name in "ab":
+        assert [[s.frames for s in shard.scenes] for shard in find_shards([str(tmp_path / name)]).shards] == [[4]]
+
+
+def test_a_tar_of_something_else_does_not_hide_captures(packed, write_capture, tmp_path):
+    capture = write_capture("set/one")
+    with tarfile.open(tmp_path / "set/backup.tar", "w") as archive:
+        archive.add(capture, "one")
+    assert data.find_scenes(tmp_path / "set") == [capture]
+    write_shards([data.open_scene(capture)], tmp_path / "out", ShardConfig((8, 8)))
+    (tmp_path / "set/backup.tar").rename(tmp_path / "out/backup.tar")
+    with pytest.raises(data.UserError, match=r"backup\.tar, which is not replaced"):
+        write_shards([data.open_scene(capture)], tmp_path / "out", ShardConfig((8, 8)), overwrite=True)
+
+
+def test_enough_photos_means_the_same_before_and_after_reading(write_capture, tmp_path):
+    capture = write_capture(frames=12)
+    content = json.loads((capture / "transforms.json").read_text())
+    content["train_filenames"] = [f"images/{i:03d}.png" for i in range(0, 12, 2)]
+    (capture / "transforms.json").write_text(json.dumps(content))
+    write_shards([data.open_scene(capture)], tmp_path / "out", ShardConfig((8, 8)))
+    config = replace(CONFIG, input_views=(4, 4), target_views=(2, 2), holdout_every=3)
+    for batch in islice(ShardStream(find_shards([str(tmp_path / "out")]), config, 0, 0, 0, 1), 3):
+        assert batch.inputs.num_views == 4 and batch.targets.num_views == 2
 
 
 def test_without_mixing_captures_come_in_the_order_in_which_they_were_packed(packed):

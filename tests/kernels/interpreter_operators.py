@@ -20,7 +20,7 @@ from kernels import (
     triton_swiglu,
 )
 
-SIZES = [(2, 63, 33, 40), (1, 100, 36, 63), (1, 1, 1, 1)]
+SIZES = [(2, 63, 33, 40), (1, 100, 7, 63), (1, 1, 1, 1)]
 """(matrices, tokens, width, hidden width)."""
 
 ROUNDING = 2e-6
@@ -126,7 +126,6 @@ def ray_inputs(views: int, image_size: tuple[int, int], width: int) -> tuple[Cal
 @pytest.mark.parametrize(("views", "image_size", "width"), [(2, (15, 21), 33), (1, (3, 3), 1), (3, (6, 3), 20)])
 def test_tokens_of_rays(views, image_size, width):
     embed, (weight, images) = ray_inputs(views, image_size, width)
-    check(embed, [weight, images])
     check(embed, [weight])
     strided = images.transpose(2, 3).contiguous().transpose(2, 3)
     check(embed, [weight.T.contiguous().T, strided])
@@ -135,8 +134,10 @@ def test_tokens_of_rays(views, image_size, width):
 def test_tokens_of_no_views_and_rays_of_cameras_that_move():
     _, (weight, images) = ray_inputs(2, (6, 9), 5)
     nothing = torch.zeros(0, 4, 4), torch.zeros(0, 4), images[:0], (6, 9), PATCH
+    for backend in ("triton", "reference"):
+        none, gradient = values_and_gradients(lambda w: kernels.embed_rays(w, *nothing), [weight], backend)
+        assert none.shape == (0, 6, 5) and torch.equal(gradient, torch.zeros_like(weight))
     with kernels.use_backend("triton"):
-        assert kernels.embed_rays(weight, *nothing).shape == (0, 6, 5)
         moving = torch.eye(4)[None].requires_grad_()
         with pytest.raises(RuntimeError, match="cannot give c2w or intrinsics gradients"):
             kernels.embed_rays(weight, moving, torch.ones(1, 4), None, (6, 9), PATCH)
@@ -144,7 +145,7 @@ def test_tokens_of_no_views_and_rays_of_cameras_that_move():
     assert moving.grad is not None and moving.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(("d", "f"), [(1024, 40), (40, 4096)])
+@pytest.mark.parametrize(("d", "f"), [(1024, 20), (20, 4096)])
 def test_wide_matrices(d, f):
     x = inputs(1, 2, d, f)
     names = ("w0", "w1", "w2", "k")

@@ -97,6 +97,11 @@ def test_attention_within_views(n, t):
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match=r"weight has shape \(3, 5\), expected \(any, 4\)"):
         kernels.linear(torch.randn(2, 4), torch.randn(3, 5))
+    with (
+        torch.no_grad(),
+        pytest.raises(ValueError, match=r"weight has dtype torch\.bfloat16, expected torch\.float32 as x"),
+    ):
+        kernels.linear(torch.randn(64, 1024), torch.randn(512, 1024).bfloat16())
     with pytest.raises(ValueError, match="then is 'relu', expected one of none, silu, gelu"):
         kernels.linear(torch.randn(2, 4), torch.randn(3, 4), "relu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="qkv has 10 channels, expected a multiple of 3 x 4"):

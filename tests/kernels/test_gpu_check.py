@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import kernels
 from kernels import benchmark, gpu_check
+from nvs import gpu_benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,15 +72,44 @@ def test_a_wrong_operator_fails(monkeypatch):
     assert not case.passed and case.value > 1 and case.gradient > 1
 
 
-def test_a_case_that_raises_is_told_and_the_others_go_on(monkeypatch, tmp_path):
-    def broken(k):
-        raise ValueError("no such kernel\nand more")
+def broken(*arguments):
+    raise ValueError("no such kernel\nand more")
 
+
+def test_a_case_that_raises_is_told_and_the_others_go_on(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_check, "operators", lambda dtype: {"broken": (broken, ("k",)), "fine": (torch.exp, ("k",))})
     monkeypatch.setattr(gpu_check, "interpreting", lambda: True)
     assert gpu_check.run_checks(tmp_path, 1) == 1
     first, second, *_ = json.loads((tmp_path / "check.json").read_text())
     assert (first["error"], first["passed"], second["passed"]) == ("no such kernel", False, True)
+
+
+def test_an_operator_that_raises_costs_only_its_own_row(monkeypatch, capsys):
+    given = {
+        "rms_norm": benchmark.Job(broken, ()),
+        "silu_unit": benchmark.Job(kernels.silu_unit, (torch.ones(1, 2, 3),)),
+    }
+    monkeypatch.setattr(benchmark, "jobs", lambda *size: given)
+    assert [row.operator for row in benchmark.measure("cpu", 1)] == ["silu_unit"]
+    assert "skipped rms_norm, plain, small: no such kernel" in capsys.readouterr().err
+
+
+def test_a_model_that_fails_on_triton_is_timed_on_plain_pytorch(monkeypatch, capsys):
+    monkeypatch.setattr(gpu_benchmark, "_triton_here", lambda device: True)
+    monkeypatch.setattr(gpu_benchmark.Bench, "picture_errors", broken)
+    rows = list(gpu_benchmark.measure("cpu", 1))
+    jobs = ["render 1", "render 8", "encode", "training step"]
+    assert [(row["job"], row["implementation"]) for row in rows] == [(job, "plain") for job in jobs]
+    told = capsys.readouterr().err
+    assert told.count("skipped") == 5 and "skipped picture errors, tiny, 2 views of 16x16: no such kernel" in told
+
+
+def test_operations_of_the_published_model():
+    size = replace(gpu_benchmark.GPU_SIZES[1], image_size=(256, 256), inputs=8)
+    bench = SimpleNamespace(size=size)
+    # From the published sizes: 15.61 TFLOP with a last block that answers every input token, (20 + 6 r) d^2 each.
+    encode = gpu_benchmark.Bench.operations(bench, "encode")  # type: ignore[arg-type]
+    assert encode == pytest.approx(15.61e12 - 8192 * (20 + 6 * 4) * 768**2, rel=1e-3)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")

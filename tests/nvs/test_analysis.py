@@ -20,7 +20,7 @@ from nvs.analysis.updates import effective_rank, memory_updates
 from nvs.analysis.view_counts import view_curve
 from nvs.evaluation import Settings, evaluate
 from nvs.lpips import Unavailable
-from nvs.memory import LaCTConfig, SoftmaxConfig, variant
+from nvs.memory import LaCTConfig, LinearConfig, SoftmaxConfig, TTTMLPConfig, ViTTTConfig, variant
 
 
 def model_with(memory) -> nvs.LaCT:
@@ -85,6 +85,14 @@ def test_a_retrained_model_answers_its_own_question_only(lact, cases):
     assert by_name["gradient ascent"].psnr == quality(changed(lact, direction="ascent"), cases) != quality(lact, cases)
 
 
+def test_a_model_that_was_trained_the_other_way_is_not_asked_again(cases):
+    model = model_with(LaCTConfig(head_dim=16, query="key"))
+    by_name = {a.name: a for a in ask_alternatives(model, {}, cases)}
+    told = by_name["keys in place of queries"]
+    assert told.psnr is None and told.reason == "This model was trained that way."
+    assert by_name["gradient ascent"].psnr is not None
+
+
 def test_ascent_without_orthogonalisation_and_norm_is_the_opposite_step(cases):
     model = model_with(variant("v6", head_dim=16))
     inputs, targets = cases[0].views(model)
@@ -143,6 +151,29 @@ def test_updates_without_orthogonalisation_are_the_sum_of_outer_products(cases):
         assert update.singular_values == pytest.approx(values.mean(0).tolist(), rel=1e-3, abs=1e-4)
         initial = model.blocks[index].memory.w1.flatten(1).norm(dim=1)
         assert update.relative_norm == pytest.approx((values.norm(dim=1) / initial).mean().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("memory", "matrices"),
+    [
+        (TTTMLPConfig(head_dim=16), ["w1", "w2"]),  # and biases
+        (ViTTTConfig(head_dim=16), ["w1", "w2"]),  # and 3x3 convolutions
+        (variant("v4", head_dim=16, momentum=0.9), ["w1"]),
+    ],
+)
+def test_only_matrices_have_a_rank(memory, matrices, cases):
+    updates = memory_updates(model_with(memory), cases)
+    assert [u.matrix for u in updates] == matrices * 2
+    assert all(1 < u.effective_rank <= u.full_rank == 16 for u in updates)
+
+
+@pytest.mark.parametrize("memory", [SoftmaxConfig(head_dim=16), LinearConfig(head_dim=16)])
+def test_attention_has_maps_and_queries_too(memory, cases):
+    model = model_with(memory)
+    followed = read_map(model, cases[0], 1, (0, 2))
+    assert followed.from_views == (1.0, 1.0)  # nothing was learned in advance
+    assert all(shares.sum().item() == pytest.approx(1, abs=1e-4) for shares in followed.shares)
+    assert len(query_key_overlap(model, cases)) == 2
 
 
 @pytest.mark.parametrize("name", ["lact", "v1", "v4", "v6"])

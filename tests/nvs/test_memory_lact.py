@@ -177,6 +177,17 @@ def test_one_step_is_read_as_linear_attention(name, settings):
     torch.testing.assert_close(memory.read_out(base + scores @ values), expected, rtol=1e-8, atol=1e-8)
 
 
+def test_a_map_is_not_drowned_by_the_rounding_of_steps():
+    exact = make("v2", dtype=torch.float32)
+    tokens, x = rand(1, 40, 16, dtype=torch.float32), rand(1, 4, 16, seed=3, dtype=torch.float32)
+    # Tokens that hardly differ leave small singular values, where rounding would be magnified.
+    tokens = tokens[:, :1] + 0.01 * tokens
+    rounding = with_settings(exact, newton_schulz_dtype="bfloat16")
+    _, expected, _ = exact.read_map(exact.init_state(1), tokens, x)
+    _, scores, _ = rounding.read_map(rounding.init_state(1), tokens, x)
+    assert difference(scores, expected) < 1e-4
+
+
 def test_several_steps_have_no_linear_map():
     memory = make("v2", inner_steps=2)
     with pytest.raises(UserError, match="set both to 1"):

@@ -13,7 +13,7 @@ from torch import nn
 import nvs
 from nvs import memory as layers
 from nvs.checkpoint import read_checkpoint
-from nvs.memory import CONFIG_TYPES, MemoryConfig, build_memory, scan, variant
+from nvs.memory import CONFIG_TYPES, LAYERS, MemoryConfig, build_memory, scan, variant
 from nvs.memory.base import scan_one_by_one
 
 FILES = sorted((Path(__file__).parents[2] / "configs/memory").glob("*.yaml"))
@@ -74,6 +74,12 @@ def config(name) -> MemoryConfig:
 @pytest.fixture
 def model_config(config) -> nvs.ModelConfig:
     return replace(TINY, layers=2, memory=config)
+
+
+def has_map(config: MemoryConfig) -> bool:
+    """Whether one update can be read as linear attention: several steps or chunks cannot."""
+    once = {getattr(config, setting, 1) for setting in ("inner_steps", "chunks")} == {1}
+    return once and hasattr(LAYERS[config.kind][1], "read_map")
 
 
 def make_memory(config: MemoryConfig, dim: int = DIM, seed: int = 0) -> Any:
@@ -184,6 +190,18 @@ def test_size_of_the_state_is_as_documented(name, config):
         assert sizes == [0, 2 * DIM * 6, 2 * DIM * 24]
     else:
         assert config.kind == "lact" and len(set(sizes)) == 1
+
+
+@pytest.mark.parametrize("name", [n for n, config in CONFIGS.items() if has_map(config)])
+def test_a_map_is_what_the_layer_reads(name):
+    memory, earlier, x, asking = make_memory(CONFIGS[name]), tokens(1), tokens(3, seed=2), tokens(2, seed=3)
+    for state in (memory.init_state(2), memory.update_state(memory.init_state(2), earlier)):
+        base, scores, values = memory.read_map(state, x, asking)
+        read = (base + scores @ values).transpose(1, 2)
+        assert scores.shape == (2, HEADS, 12, 18)
+        normed = memory.read_norm(read) if hasattr(memory, "read_norm") else read
+        answer = memory.apply_state(memory.update_state(state, x), asking)
+        torch.testing.assert_close(memory.out(normed.flatten(2)), answer, rtol=1e-7, atol=1e-7)
 
 
 def test_no_tokens_change_nothing(config):

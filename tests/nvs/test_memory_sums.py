@@ -1,8 +1,11 @@
 """Linear attention, Gated DeltaNet and the state-space layer against their definitions token by token."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny import TINY, make_model, make_views
 
 from nvs.memory import (
     DeltaNetConfig,
@@ -152,6 +155,12 @@ def test_heads_start_out_remembering_for_long(config):
         else:
             decay = F.softplus(memory.steps(x)).mean((0, 1)).view(2, -1) * memory.log_rate.exp()  # type: ignore
     assert 5e-5 < decay.min() < 2e-4 and 5e-3 < decay.max() < 2e-2
+
+
+def test_a_state_fits_its_model_whatever_the_chunk():
+    model = make_model(replace(TINY, memory=DeltaNetConfig(head_dim=16))).requires_grad_(False)
+    state, target = model.encode(make_views(2)), make_views(1, seed=2).cameras
+    assert torch.equal(model.with_memory(chunk=4).render(state, target), model.render(state, target))
 
 
 def test_impossible_settings_are_refused():

@@ -317,6 +317,22 @@ class TestPathFiles:
         assert torch.allclose(
             trajectory.load(tmp_path / "path.json").c2w, trajectory.interpolate(given, 6, True, smoothness=0.5).c2w
         )
+        (tmp_path / "path.json").write_text(json.dumps({**content, "num_frames": 7}))
+        spread = trajectory.spread(given, 7, True, smoothness=0.5)
+        assert torch.equal(trajectory.load(tmp_path / "path.json").c2w, spread.c2w)
+
+    @pytest.mark.parametrize("loop", [False, True])
+    @pytest.mark.parametrize("smoothness", [0.0, 1.0])
+    def test_spread_takes_even_steps_of_the_interpolated_path(self, loop, smoothness):
+        given = ring(4)
+        dense = trajectory.interpolate(given, 15, loop, smoothness)
+        frames, step = (15, 4) if loop else (16, 3)
+        found = trajectory.spread(given, frames, loop, smoothness)
+        assert torch.allclose(found.c2w, dense.c2w[::step], atol=1e-6)
+        assert torch.allclose(found.intrinsics, dense.intrinsics[::step], atol=1e-5)
+        assert torch.equal(found.c2w[0], given.c2w[0])
+        assert trajectory.spread(given, 1, loop, smoothness).num_views == 1
+        assert trajectory.spread(given.select([2]), 3, loop, smoothness).num_views == 3
 
     def test_reads_the_views_of_a_capture(self, shared):
         file = shared / "cases/11-odd-size-video/input/transforms.json"
@@ -394,6 +410,7 @@ class TestBadInput:
             lambda c: trajectory.spiral(c, 0),
             lambda c: trajectory.turntable(c, 0),
             lambda c: trajectory.interpolate(c, 0),
+            lambda c: trajectory.spread(c, 0),
             lambda c: trajectory.turntable(c, 4, zoom=0.0),
             lambda c: trajectory.orbit(c, 4, radius=0.0),
             lambda c: trajectory.orbit(c, 4, up=(0, 0, 0)),
