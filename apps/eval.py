@@ -145,7 +145,9 @@ def report(evaluation: Evaluation, console: Console, checkpoint: str) -> None:
     for result in evaluation.results:
         ours, best = result.mean("psnr") or 0.0, max(result.mean("psnr", name) or 0.0 for name in BASELINE_COLUMNS)
         if ours <= best:
-            told = f"{result.name}: {best - ours:.2f} dB worse than copying photos; this model does not know such scenes"
+            told = (
+                f"{result.name}: {best - ours:.2f} dB worse than copying photos; this model does not know such scenes"
+            )
             console.print(told, markup=False, highlight=False, soft_wrap=True)
     for skipped in evaluation.skipped:
         console.print(f"  skipped {skipped.path}: {skipped.detail}", markup=False, highlight=False, soft_wrap=True)

@@ -67,7 +67,12 @@ def view(
 
     scenes = find_places(words[1:])
     model = load_model(words[0], pick_device(device))
-    limits = Limits(upload_bytes=max_upload * 2**20, scene_bytes=scene_memory * 2**20, viewers=max_viewers)
+    limits = Limits(
+        upload_bytes=max_upload * 2**20,
+        scene_bytes=scene_memory * 2**20,
+        viewers=max_viewers,
+        sessions=max(Limits.sessions, 2 * max_viewers),
+    )
     viewer = Viewer(model, Path(words[0]).stem, scenes, limits, _names(allowed_hosts, root_path, share))
     try:
         viewer.prepare()
@@ -91,6 +96,7 @@ def launch(
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+    from apps.viewer.guard import UploadGuard
     from apps.viewer.page import build_page, look
     from apps.viewer.transport import routes
 
@@ -111,7 +117,10 @@ def launch(
         max_file_size=viewer.limits.upload_bytes,
         app_kwargs={
             "routes": routes(viewer),
-            "middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)],
+            "middleware": [
+                Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
+                Middleware(UploadGuard, viewer=viewer),
+            ],
         },
         allowed_paths=[],
         ssr_mode=False,

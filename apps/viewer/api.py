@@ -17,15 +17,16 @@ from data import UserError
 if TYPE_CHECKING:
     from apps.viewer.server import Viewer
 
-DEVICE: Any = {"concurrency_limit": 1, "concurrency_id": "device"}
-"""Work of this kind waits in one line."""
+LONG: Any = {"concurrency_limit": 4, "concurrency_id": "long"}
+"""Work of this kind waits in one line, so that short questions are answered meanwhile."""
+LONG_ONES = ("open", "open_files", "choose_inputs", "add_photos", "add_files", "export")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def add_endpoints(viewer: Viewer, page: gr.Blocks) -> None:
     """Add every public endpoint to the page that is being built; first, so that no other event takes their names."""
     for function in (*_opening(viewer), *_paths(viewer)):
-        gradio.events.api(_told(function), api_name=function.__name__, **DEVICE)
+        gradio.events.api(_told(function), api_name=function.__name__, **_line(function))
     with gr.Row(visible=False):
         _with_files(viewer)
     page.unload(viewer.leave)
@@ -116,7 +117,13 @@ def _with_files(viewer: Viewer) -> None:
         (export, [camera, kind, height, number, fps], file),
         (state, [], file),
     ):
-        button.click(_told(function), inputs, output, api_name=function.__name__, show_progress="hidden", **DEVICE)
+        button.click(
+            _told(function), inputs, output, api_name=function.__name__, show_progress="hidden", **_line(function)
+        )
+
+
+def _line(function: Callable[..., Any]) -> dict[str, Any]:
+    return LONG if function.__name__ in LONG_ONES else {}
 
 
 def _finish(viewer: Viewer, request: gr.Request, steps: Iterator[Progress]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
@@ -231,7 +232,8 @@ class Engine:
             pixels = scene.picture(shot, size)
             seconds = time.perf_counter() - start
         except Exception as error:  # whatever a render raises is told to its tab, and the next one works
-            tab.fail(shot.seq, error)
+            with suppress(RuntimeError):  # of an event loop that has ended
+                tab.fail(shot.seq, error)
             return
         self.speed.add(size, seconds)
         with self.wake:

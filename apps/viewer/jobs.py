@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from apps.cli import explain
+from apps.viewer.pictures import plain_message
 from data import UserError
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ class Jobs:
     """Jobs of one kind, at most one for each session at a time."""
 
     def __init__(self) -> None:
-        self._unwanted: set[str] = set()
+        self._newest: dict[str, object] = {}
 
     def stop(self, request: gr.Request) -> None:
         """End the job of this session at its next step. Gradio's own way loses what the page is told afterwards."""
-        self._unwanted.add(request.session_hash or "")
+        self._newest.pop(request.session_hash or "", None)
 
     def run(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[str, Any]]:
         """Take the steps of a job and yield its bar and the state of its stop button."""
@@ -37,12 +37,12 @@ class Jobs:
             yield bar, stop
 
     def run_for_file(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[str, Any, str | None]]:
-        """The same with the file that the job made, at its end."""
-        file, session = None, request.session_hash or ""
-        self._unwanted.discard(session)
+        """The same with the file that the job made, at its end. It ends the job before it, if that still runs."""
+        file, session, this = None, request.session_hash or "", object()
+        self._newest[session] = this
         try:
             for step in steps:
-                if session in self._unwanted:
+                if self._newest.get(session) is not this:
                     file = None
                     break
                 file = step.file
@@ -50,12 +50,14 @@ class Jobs:
         except Exception as error:
             if not isinstance(error, UserError):
                 traceback.print_exc(file=sys.stderr)
-            yield _problem(explain(error)), gr.update(visible=False), None
+            yield _problem(plain_message(error, "This did not work")), gr.update(visible=False), None
         else:
-            yield *CLEARED, file
+            yield *CLEARED, file  # a job that has taken over shows its own bar again with its next step
         finally:
             if isinstance(steps, Generator):
                 steps.close()
+            if self._newest.get(session) is this:
+                del self._newest[session]
 
 
 def _bar(step: Progress) -> str:

@@ -163,6 +163,8 @@ class Opener:
         if max(state.image_size) > LARGEST or max(state.thumbnails.shape[-2:]) > LARGEST:
             raise UserError(f"This scene state is of pictures larger than {LARGEST} pixels, which is too much to show.")
         check_cameras(state.cameras, "cameras of this scene state")
+        if not torch.linalg.det(state.world_to_scene[:3, :3].double()) > 1e-12:
+            raise UserError("This scene state does not say where its scene lies in the world: encode it again.")
         key = uploads.digest([path])
         weights = next(self.model.parameters())
         return OpenScene(

@@ -66,9 +66,12 @@ def build_page(viewer: Viewer) -> gr.Blocks:
                         _part("compare")
                     with gr.Tab("Camera path"):
                         _path_tab(viewer)
-        view.act(_actor(viewer, jobs), view, [job, stop], **QUIET)
+        # What is asked for last wins: it ends the job before it.
+        view.act(_actor(viewer, jobs), view, [job, stop], trigger_mode="multiple", **QUIET)
         for listen, handler, source in openers:
-            listen(handler, source, [job, stop], **QUIET)
+            event = listen(handler, source, [job, stop], trigger_mode="multiple", **QUIET)
+            if isinstance(source, gr.File):  # else the next upload would come with the files of this one
+                event.then(lambda: None, None, source, **QUIET)
         stop.click(jobs.stop, None, None, **QUIET)
         page.load(begin, None, view, **QUIET)
     return page
@@ -103,14 +106,14 @@ def _scene_tab(viewer: Viewer, jobs: Jobs) -> list[tuple[Callable, Callable, gr.
     def open_files(paths: list[str] | None, request: gr.Request) -> Iterator:
         yield from jobs.run(viewer.session(request).open_files(paths or []), request)
 
-    def add_files(paths: list[str] | None, request: gr.Request) -> Iterator:
-        yield from jobs.run(viewer.session(request).add_files(paths or []), request)
+    def add_files(path: str | None, request: gr.Request) -> Iterator:
+        yield from jobs.run(viewer.session(request).add_files([path] if path else []), request)
 
     _part("scene")
     choice = gr.Dropdown(choices, value=choices[0][1] if choices else None, label="Scenes here", elem_id="nvs-choice")
     gr.HTML(UPLOAD_TEXT, elem_classes="nvs-text")
     upload = gr.File(show_label=False, file_count="multiple", file_types=UPLOADS, height=140, elem_id="nvs-upload")
-    add = gr.UploadButton("Add photos to this scene (.zip)", file_count="multiple", file_types=[".zip"], size="sm")
+    add = gr.UploadButton("Add photos to this scene (.zip)", file_types=[".zip"], size="sm", elem_id="nvs-add")
     gr.HTML(_about(viewer.model_info), elem_id="nvs-about")
     return [(choice.input, open_choice, choice), (upload.upload, open_files, upload), (add.upload, add_files, add)]
 
@@ -157,7 +160,7 @@ def _act(viewer: Viewer, wish: dict, request: gr.Request) -> Iterator:
         source = wish.get("source") or (choices[0][1] if choices else None)
         if source is None:
             return
-        yield from session.open(source)
+        yield from session.open(str(source))
     inputs, scene = wish.get("inputs"), session.describe()
     if inputs is None or scene is None:
         return
@@ -201,8 +204,9 @@ def _about(model: dict[str, Any]) -> str:
     if "views" not in model:
         return f"<h2>About the model</h2><p>{name}: it does not say what it was trained on.</p>"
     (fewest, most), (h, w), (low, high) = model["views"], model["image_size"], model["fov"]
+    description = escape(str(model.get("description", "")).rstrip("."))
     lines = [
-        escape(str(model.get("description", ""))),
+        description and f"{description[0].upper()}{description[1:]}.",
         f"{fewest} to {most} photos of {w} x {h} pixels, field of view {low:.0f}° to {high:.0f}°. "
         "Outside of this, pictures get worse.",
     ]

@@ -38,10 +38,9 @@ def to_file_content(path: dict[str, Any], scene: OpenScene, limits: Limits) -> d
     loop = path.get("loop") is True
     fps = _between(path.get("fps", 24), 1, 120, "frames per second")
     seconds = _between(path.get("seconds", 4), 0.01, 3600, "the duration in seconds")
-    segments = max(1, len(keyframes) if loop else len(keyframes) - 1)
-    steps = max(1, round(seconds * fps / segments))
-    if steps * segments > limits.frames:
-        raise UserError(f"The path would have {steps * segments} pictures; at most {limits.frames} are possible.")
+    count = max(1, round(seconds * fps))
+    if count > limits.frames:
+        raise UserError(f"The path would have {count} pictures; at most {limits.frames} are possible.")
     cameras = _keyframe_cameras(keyframes, scene)
     return {
         "format": "nvs-camera-path",
@@ -50,7 +49,7 @@ def to_file_content(path: dict[str, Any], scene: OpenScene, limits: Limits) -> d
         "fps": fps,
         "loop": loop,
         "smoothness": _between(path.get("smoothness", 0), 0, 1, "the smoothness"),
-        "frames_per_segment": steps,
+        "num_frames": count,
         "keyframes": [
             {"c2w": c2w, "intrinsics": lens}
             for c2w, lens in zip(cameras.c2w.tolist(), cameras.intrinsics.tolist(), strict=True)
@@ -81,24 +80,36 @@ def from_text(text: str, scene: OpenScene, limits: Limits) -> dict[str, Any]:
         file = Path(folder) / "path.json"
         file.write_text(text, encoding="utf-8")
         content = read_json(file)
-    steps, smoothness = 1, 0.0
-    if isinstance(content, dict) and "keyframes" in content and "frames" not in content:
-        steps = int(_between(content.get("frames_per_segment", 1), 1, limits.frames, "frames_per_segment"))
-        smoothness = _between(content.get("smoothness", 0), 0, 1, "the smoothness")
-        content = {**content, "frames_per_segment": 1, "smoothness": 0}
-    path = _read(content)
+    has_keyframes = isinstance(content, dict) and "keyframes" in content and "frames" not in content
+    path = _read(_keyframes_alone(content) if has_keyframes else content)
     listed = path.cameras.num_views
-    if listed > limits.frames:
-        raise UserError(f"This path has {listed} cameras; at most {limits.frames} are possible.")
+    count, smoothness = _plan(content, listed, path.loop, limits) if has_keyframes else (listed, 0.0)
+    if max(listed, count) > limits.frames:
+        raise UserError(f"This path has {max(listed, count)} cameras; at most {limits.frames} are possible.")
     kept = every(range(listed), MAX_KEYFRAMES)
     moved = path.cameras.select(list(kept)).transform(_world_to_scene(scene))
     return {
         "keyframes": poses(moved),
         "loop": path.loop,
-        "seconds": max(1, steps * (listed if path.loop else listed - 1)) / path.fps,
+        "seconds": count / path.fps,
         "fps": path.fps,
-        "smoothness": smoothness if steps > 1 else 1.0 if listed > len(kept) else 0.0,
+        "smoothness": 1.0 if listed > len(kept) else smoothness,
     }
+
+
+def _keyframes_alone(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a file whose keyframes are all there is."""
+    kept = {name: value for name, value in content.items() if name not in ("num_frames", "smoothness")}
+    return {**kept, "frames_per_segment": 1}
+
+
+def _plan(content: dict[str, Any], keyframes: int, loop: bool, limits: Limits) -> tuple[int, float]:
+    """How many cameras a file of keyframes stands for, and how smooth the way is."""
+    smoothness = _between(content.get("smoothness", 0), 0, 1, "the smoothness")
+    if "num_frames" in content:
+        return int(_between(content["num_frames"], 1, limits.frames, "num_frames")), smoothness
+    steps = int(_between(content.get("frames_per_segment", 1), 1, limits.frames, "frames_per_segment"))
+    return (keyframes * steps if loop else (keyframes - 1) * steps + 1), smoothness
 
 
 def preset(name: str, scene: OpenScene, seconds: float, fps: float) -> dict[str, Any]:

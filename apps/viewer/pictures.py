@@ -7,7 +7,6 @@ import io
 import numpy as np
 from PIL import Image
 
-from apps.cli import explain
 from data import UserError
 
 
@@ -25,10 +24,10 @@ def jpeg(picture: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def plain_message(error: Exception) -> str:
+def plain_message(error: Exception, what: str = "The picture could not be made") -> str:
     """What a person is told of a failure; what nobody expected is told without its details, which may name files."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return explain(error)
-    return f"The picture could not be made ({type(error).__name__}). Move the camera and try again."
+        return f"{what}: the server has too little memory. Use fewer photos or smaller pictures."
+    return f"{what} ({type(error).__name__}). Try again; if that does not help, ask whoever runs this viewer."

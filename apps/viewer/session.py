@@ -206,8 +206,13 @@ class Session:
             if self._scene is None or self._scene.key != scene.key:
                 return
             self._scene = None
-            self._evicted = f"{scene.name} was removed from memory to make room for other scenes: open it again."
-        self.tell({"t": "scene", "scene": None, "why": "evicted", "message": self._evicted, "source": scene.source})
+            can_open = scene.source in self.viewer.places
+            self._evicted = (
+                f"{scene.name} was removed from memory to make room for other scenes: "
+                f"{'open' if can_open else 'upload'} it again."
+            )
+        source = scene.source if can_open else None
+        self.tell({"t": "scene", "scene": None, "why": "evicted", "message": self._evicted, "source": source})
 
     def _change(self, why: str, work: Callable[[Tell], OpenScene]) -> Generator[Progress, None, None]:
         """Make a new scene step by step, and show it at the end."""
@@ -224,14 +229,20 @@ class Session:
             self._job.release()
 
     def _show(self, scene: OpenScene, why: str) -> None:
+        # Others may lose their scenes by this and be told, so that no lock may be held.
+        kept = self.viewer.store.keep(scene, self.id)
         with self._lock:
-            if self.closed:
-                return
-            before, kept = self._scene, self.viewer.store.keep(scene, self.id)
-            self._scene = kept
-            if before is not None and before.key != kept.key:
-                self.viewer.store.release(before.key, self.id)
+            closed = self.closed
+            unwanted = kept if closed else self._scene
+            if not closed:
+                self._scene = kept
+        if unwanted is not None and (closed or unwanted.key != kept.key):
+            self.viewer.store.release(unwanted.key, self.id)
+        if closed:
+            return
         self.tell({"t": "scene", "scene": describe(kept), "why": why})
+        if self.viewer.store.find(kept.key) is None:  # somebody needed the room in the meantime
+            self.lose(kept)
 
     def _photo_numbers(self, indices: Sequence[int]) -> list[int]:
         """Numbers of photos from someone who may send anything."""

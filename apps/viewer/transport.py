@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 4096
 """Characters of a message from a browser."""
-BAD_TOKEN, WRONG_ORIGIN, TOO_MANY, TOO_BIG = 4401, 4403, 4429, 1009
+MAX_WAITING = 100
+"""Messages that may wait for a tab which does not read; then it has to connect again."""
+BAD_TOKEN, WRONG_ORIGIN, TOO_MANY, TOO_BIG, TOO_SLOW = 4401, 4403, 4429, 1009, 4408
 MAX_PLAIN_REQUESTS = 4
 """Pictures that one session may ask for at a time; a page asks for one after the other."""
 STATIC = Path(__file__).parent / "static"
@@ -65,8 +67,10 @@ def hello(viewer: Viewer, session: Session) -> dict[str, Any]:
 def same_origin(connection: HTTPConnection, allowed: tuple[str, ...]) -> bool:
     """Whether a browser's request comes from a page of this server, or of a name that it was told to answer to."""
     origin = urlsplit(connection.headers.get("origin", ""))
-    host = connection.headers.get("host", "")
-    return bool(origin.netloc) and (origin.netloc == host or (origin.hostname or "") in allowed)
+    host, name = connection.headers.get("host", ""), origin.hostname or ""
+    # As for the Host itself, a name may begin with "*." for all names that end so.
+    known = any(name == one or (one.startswith("*.") and name.endswith(one[1:])) for one in allowed)
+    return bool(origin.netloc) and (origin.netloc == host or known)
 
 
 class Live:
@@ -86,9 +90,13 @@ class Live:
             return await socket.close(BAD_TOKEN, "the token is wrong or too old")
         if viewer.connections >= viewer.limits.viewers:
             return await socket.close(TOO_MANY, "too many viewers")
+        try:
+            session = viewer.find(session_id)
+        except UserError:
+            return await socket.close(TOO_MANY, "too many sessions")
         viewer.connections += 1
         try:
-            await self._talk(socket, viewer.find(session_id))
+            await self._talk(socket, session)
         finally:
             viewer.connections -= 1
             viewer.left(session_id)
@@ -112,6 +120,8 @@ class Live:
                 text = await socket.receive_text()
                 if len(text) > MAX_MESSAGE:
                     return await socket.close(TOO_BIG, "the message is too big")
+                if outbox.qsize() > MAX_WAITING:
+                    return await socket.close(TOO_SLOW, "too much waits to be read")
                 message: dict[str, Any] = {}
                 try:
                     message = read_json(text)

@@ -75,8 +75,10 @@ def collect_photos(paths: Sequence[Path], folder: Folder, limits: Limits) -> Pat
         except Exception:  # Pillow raises many types; reading the photos will say what is wrong with this one
             size = (0, 0)
         _check_pixels(path.name, size, limits)
-        name = path.name if not (place / path.name).exists() else f"{path.stem}_{number}{path.suffix}"
-        _link(path, place / name)
+        target = place / path.name
+        while target.exists():
+            target = place / f"{target.stem}_{number}{path.suffix}"
+        _link(path, target)
     return place
 
 

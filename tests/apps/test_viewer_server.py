@@ -1,6 +1,7 @@
 """The viewer's server as browsers and scripts meet it, with a tiny model: login, tokens, live frames, endpoints."""
 
 import ast
+import asyncio
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +23,7 @@ from viewer_samples import SESSION, finish, home, make_viewer, opened
 
 import nvs
 from apps.viewer.tokens import LIFETIME, Tokens
+from apps.viewer.transport import Live
 from apps.viewer.workspace import Limits
 from data import UserError
 
@@ -214,6 +217,46 @@ def test_too_many_viewers_are_turned_away(site):
     assert closed.value.rcvd.code == 4429
     for connected in sockets:
         connected.close()
+
+
+def test_a_tab_that_does_not_read_is_let_go(site):
+    """What it is told waits in memory, and is not to become ever more."""
+
+    class Deaf:
+        codes: list[int] = []  # noqa: RUF012
+
+        async def receive_text(self) -> str:
+            await asyncio.sleep(0)
+            return "no json"
+
+        async def send_text(self, text: str) -> None:
+            await asyncio.Event().wait()
+
+        async def close(self, code: int, reason: str) -> None:
+            self.codes.append(code)
+
+    session = opened(site.viewer)
+    talk = Live(site.viewer)._talk(Deaf(), session)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(1) as pool:  # the thread of the tests may have an event loop of a browser
+        pool.submit(lambda: asyncio.run(asyncio.wait_for(talk, 30))).result()
+    assert Deaf.codes == [4408]
+
+
+def test_names_of_a_proxy_may_end_alike(site, monkeypatch):
+    monkeypatch.setattr(site.viewer, "allowed_hosts", ("*.example.org",))
+    with site.connect(origin="https://one.example.org") as socket:
+        assert hear(socket, "hello")
+    for origin in ("https://example.org.evil", "https://evilexample.org"):
+        with site.connect(origin=origin) as socket, pytest.raises(ConnectionClosed):
+            socket.recv(30)
+
+
+def test_uploads_are_measured_before_they_are_received(site, monkeypatch):
+    monkeypatch.setattr(site.viewer, "limits", replace(site.viewer.limits, upload_bytes=10))
+    form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n%b\r\n--x--\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert site.status("gradio_api/upload", form % b"abc", **kind) == 200
+    assert site.status("gradio_api/upload", form % bytes(2**20), **kind) == 413
 
 
 def test_tokens_end_and_belong_to_one_session():

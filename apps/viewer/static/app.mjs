@@ -148,7 +148,6 @@ class App extends EventTarget {
 
   _hear(message) {
     if (message.t === "hello" || message.t === "scene") this._takeScene(message);
-    if (message.t === "info") this.info = message;
     this.tell(message.t, message);
   }
 

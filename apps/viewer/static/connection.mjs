@@ -4,12 +4,14 @@ const HEADER_BYTES = 16;
 const [FIRST_WAIT, LONGEST_WAIT] = [300, 5000];
 const POLL_MS = 1500;
 const TRIES_BEFORE_FETCH = 2;
-const [BAD_TOKEN, TOO_MANY] = [4401, 4429];
+const [BAD_TOKEN, WRONG_ORIGIN, TOO_MANY] = [4401, 4403, 4429];
+/** Reasons to close that another way to connect would not change. */
+const STATES = { [WRONG_ORIGIN]: "refused", [TOO_MANY]: "full" };
 
 export class Connection {
   /**
    * `token()` gets a fresh one-time token, or nothing while the server is away. `events` has
-   * state("connecting" | "live" | "lost" | "full"), text(message) and frame({seq, full, width, height, ms, blob, done}).
+   * state("connecting" | "live" | "lost" | "full" | "refused"), text(message) and frame({seq, full, width, height, ms, blob, done}).
    */
   constructor(base, token, events) {
     Object.assign(this, { base, token, events, key: "", socket: null, pending: null, busy: false });
@@ -36,9 +38,9 @@ export class Connection {
     };
     socket.onclose = ({ code }) => {
       if (this.socket === socket) this.socket = null;
-      if (!greeted && code !== BAD_TOKEN && code !== TOO_MANY) this.refused += 1;
-      if (code === TOO_MANY) this.wait = LONGEST_WAIT;
-      this._retry(code === TOO_MANY ? "full" : "lost");
+      if (!greeted && code !== BAD_TOKEN && !STATES[code]) this.refused += 1;
+      if (STATES[code]) this.wait = LONGEST_WAIT;
+      this._retry(STATES[code]);
     };
     this.socket = socket;
   }
@@ -59,8 +61,12 @@ export class Connection {
   async picture(camera, options = { format: "png" }) {
     const body = JSON.stringify({ t: "cam", seq: 0, moving: false, ...camera, ...options });
     const answer = await fetch(this.url("render"), { method: "POST", body });
-    if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).message ?? "The server did not answer.");
-    return answer;
+    return checked(answer);
+  }
+
+  /** A photo as the model would be given it. */
+  async photo(index, size) {
+    return checked(await fetch(this.url(`photo/${index}`, size)));
   }
 
   url(path, query = {}) {
@@ -77,6 +83,7 @@ export class Connection {
     if (message.t === "hello") {
       this.key = message.key;
       this.events.state("live");
+      if (document.hidden) this.hidden(true);
     }
     this.events.text(message);
   }
@@ -106,7 +113,7 @@ export class Connection {
       this.byFetch = true;
       this.wait = FIRST_WAIT;
       this._text(hello);
-      this._poll(hello.scene?.id);
+      this._poll(hello);
     } catch {
       this.refused = 0;
       this._retry();
@@ -125,10 +132,11 @@ export class Connection {
       if (!this.byFetch) return;
       try {
         if (document.hidden) return this._poll(known);
-        const { key, scene } = await this._hello((await this.token()).token);
-        this.key = key;
-        if (scene && scene.id !== known) this._text({ t: "scene", scene, why: "opened" });
-        this._poll(scene?.id);
+        const hello = await this._hello((await this.token()).token);
+        this.key = hello.key;
+        if (hello.server !== known.server) this._text(hello);
+        else if (hello.scene?.id !== known.scene?.id) this._text({ t: "scene", scene: hello.scene, why: hello.scene ? "opened" : "evicted" });
+        this._poll(hello);
       } catch {
         this._lose();
       }
@@ -159,4 +167,10 @@ export class Connection {
     }
     this.busy = false;
   }
+}
+
+/** The answer, if it is not a refusal; else an error with what the server says. */
+async function checked(answer) {
+  if (answer.ok) return answer;
+  throw new Error((await answer.json().catch(() => ({}))).message ?? "The server did not answer.");
 }

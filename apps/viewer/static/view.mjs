@@ -13,6 +13,7 @@ const BANNERS = {
   connecting: "Connecting…",
   lost: "Connection lost. Reconnecting…",
   full: "Too many viewers are open. Close another tab; this one tries again.",
+  refused: "The server does not know the address of this page. Start it with --allowed-hosts and the name in the address.",
 };
 
 export class View {
@@ -73,7 +74,7 @@ export class View {
         "aria-pressed": this.layers[layer],
         "data-layer": layer,
       });
-    this.modeButton = button("look", "Look around", () => this._setMode(this.mode === "orbit" ? "look" : "orbit"), {
+    this.modeButton = button("look", "Look", () => this._setMode(this.mode === "orbit" ? "look" : "orbit"), {
       "aria-pressed": false,
       title: "Dragging turns your head instead of the scene (L)",
     });
@@ -103,12 +104,14 @@ export class View {
     app.on("state", () => this._showState());
     app.on("sent", () => this._mark());
     app.on("photos route", () => this._drawSoon());
-    app.on("info", ({ seq, notes }) => {
-      if (seq >= app.seq) this._setNote(notes.join(" "));
+    app.on("info", ({ seq, notes, psnr }) => {
+      if (seq < app.seq) return;
+      this._setNote(notes.join(" "));
+      this.likeness = { seq, psnr };
     });
     app.on("error", ({ message }) => this._setBanner(message));
     app.on("scene-changed", () => this._sceneChanged());
-    app.on("scene", ({ message }) => message && this._offerAgain(message));
+    app.on("scene", ({ message, source }) => message && this._offerAgain(message, source));
     new ResizeObserver(() => this._drawSoon()).observe(this.stage);
     this._sceneChanged();
   }
@@ -124,14 +127,21 @@ export class View {
       Object.assign(this.picture, { width: frame.width, height: frame.height });
     this.picture.getContext("2d").drawImage(frame.picture, 0, 0);
     this.badge.hidden = frame.full;
-    this.timing.textContent = `${frame.width} × ${frame.height} pixels in ${frame.ms < 10 ? frame.ms.toFixed(1) : Math.round(frame.ms)} ms`;
+    this.timing.textContent = this._tellTiming(frame);
     if (frame.full && frame.seq === app.seq) this.status.textContent = this._describe();
-    if (app.state === "live") this._setBanner("");
+    // A picture that was under way when its scene was removed must not hide that it was.
+    if (app.state === "live" && app.scene) this._setBanner("");
     this._mark();
     this._drawOverlay();
     const { seq, full, ms, width, height, time } = frame;
     const detail = { seq, full, ms, width, height, latency: performance.now() - time };
     this.stage.dispatchEvent(new CustomEvent("nvs-frame", { detail }));
+  }
+
+  _tellTiming({ width, height, ms, full, seq }) {
+    const likeness = full && this.likeness?.seq === seq ? this.likeness.psnr : null;
+    const told = `${width} × ${height} pixels in ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+    return likeness === null ? told : `${told}, ${likeness.toFixed(1)} dB like the photo`;
   }
 
   /** What tests and scripts wait for. */
@@ -156,13 +166,14 @@ export class View {
     this.banner.hidden = !text;
   }
 
-  /** The server had no room for the scene any more. */
-  _offerAgain(message) {
+  /** The server had no room for the scene any more; an upload has no source to open it from. */
+  _offerAgain(message, source) {
     const again = () => {
       this._setBanner("");
       app.tell("reopen", app.remembered);
     };
     this._setBanner(message);
+    if (!source) return;
     this.banner.append(" ", make("button", { type: "button", class: "nvs-button", onclick: again }, "Open it again"));
   }
 
