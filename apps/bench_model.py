@@ -6,7 +6,7 @@ import copy
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from apps.bench_table import PLAIN, WAYS, in_words, speed_table
 
@@ -31,6 +31,8 @@ def bench_model(
     memory_inputs: int = 32,
     slice_tokens: int = 2048,
     train: bool = True,
+    newton_schulz_form: Literal["standard", "gram"] = "standard",
+    compile: bool = False,
     runs: int = 5,
     threads: int | None = None,
     processor_time: bool = False,
@@ -43,6 +45,7 @@ def bench_model(
     size l14_d768_ttt2x.
 
       nvs bench --threads 2
+      nvs bench --threads 2 --newton-schulz-form gram --compile     # all that makes it faster
 
     A word times something else and has options of its own (nvs bench data --help):
 
@@ -60,6 +63,8 @@ def bench_model(
         memory_inputs: number of input views whose peak memory is measured, once each way; 0: not at all.
         slice_tokens: tokens that our versions work on at a time when memory is measured.
         train: whether to time the training step, too.
+        newton_schulz_form: how our versions orthogonalise; gram is faster, and in bfloat16 less exact.
+        compile: compile our training steps with torch.compile, as training.compile does; adds a minute of warm-up.
         runs: timed rounds; each round runs every version once.
         threads: CPU threads to use (default: what PyTorch chooses).
         processor_time: count the seconds that the CPU worked instead of those that passed: for a machine that others
@@ -74,9 +79,13 @@ def bench_model(
     if threads is not None:
         torch.set_num_threads(threads)
     choice = ModelChoice(checkpoint, dim, layers, expansion, image_size)
-    tasks = _use_tasks(choice.build(), choice.views(inputs)) | (_training_tasks() if train else {})
+    tasks = _use_tasks(choice.build(), choice.views(inputs), newton_schulz_form)
+    tasks |= _training_tasks(newton_schulz_form, compile) if train else {}
     h, w = image_size
     about = f"{inputs} input views of {h}x{w}, {torch.get_num_threads()} CPU threads, {runs} interleaved runs"
+    about += (
+        f"{', gram' if newton_schulz_form == 'gram' else ''}{', compiled training step' if compile and train else ''}"
+    )
     about += ", processor time" if processor_time else ""
     print(about, file=sys.stderr, flush=True)
     times = _interleave(tasks, runs, time.process_time if processor_time else time.perf_counter)
@@ -96,13 +105,14 @@ def _check(counts: dict[str, int | None], memory_inputs: int) -> None:
         raise UserError(f"--memory-inputs {memory_inputs} is not possible: give 0 or more.")
 
 
-def _use_tasks(model: LaCT, views: Views) -> dict[str, dict[str, Callable]]:
+def _use_tasks(model: LaCT, views: Views, newton_schulz_form: str) -> dict[str, dict[str, Callable]]:
     """Rendering and encoding, by task and way."""
     import torch
 
     from nvs.yardstick import Yardstick
 
-    plain, half = Yardstick(model), copy.deepcopy(model)
+    plain, model = Yardstick(model), model.with_memory(newton_schulz_form=newton_schulz_form)
+    half = copy.deepcopy(model)
     half.use_precision("bf16")
     camera = views.cameras.select(0)
     with torch.inference_mode():
@@ -122,13 +132,16 @@ def _use_tasks(model: LaCT, views: Views) -> dict[str, dict[str, Callable]]:
     return {task: dict(zip(WAYS, map(torch.inference_mode(), calls), strict=True)) for task, calls in used.items()}
 
 
-def _training_tasks() -> dict[str, dict[str, Callable]]:
+def _training_tasks(newton_schulz_form: str = "standard", compile: bool = False) -> dict[str, dict[str, Callable]]:
     """One step of configs/tiny_cpu.yaml with AdamW: 4 scenes, 6 input and 4 target views of 64x64."""
     from nvs import LaCT
     from nvs.yardstick import Yardstick
 
     model = LaCT(tiny_cpu()).train()
-    half, plain = copy.deepcopy(model), Yardstick(model, trainable=True)
+    plain, model = Yardstick(model, trainable=True), model.with_memory(newton_schulz_form=newton_schulz_form)
+    half = copy.deepcopy(model)
+    for ours in (model, half) if compile else ():
+        ours.compile_blocks()
     inputs, targets = (_scenes(4, count) for count in (6, 4))
     ways = {
         PLAIN: _step(plain, list(plain.weights.values()), inputs, targets),

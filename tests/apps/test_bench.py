@@ -93,6 +93,22 @@ def test_both_versions_take_the_same_training_step():
     assert losses["ours bf16"] == pytest.approx(losses["plain fp32"], rel=2e-2)
 
 
+def test_the_training_step_in_the_other_form_and_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(LaCT, "compile_blocks", lambda model: compiled.append(model))
+    torch.manual_seed(0)
+    tasks = _training_tasks("gram", compile=True)["training step of tiny_cpu"]
+    assert [model.config.memory.newton_schulz_form for model in compiled] == ["gram", "gram"]
+    losses = {way: tasks[way]().item() for way in ("plain fp32", "ours fp32")}
+    assert losses["ours fp32"] == pytest.approx(losses["plain fp32"], rel=1e-3)
+
+
+def test_the_faster_ways_are_named(capsys):
+    assert main(["bench", *QUICK, "--newton-schulz-form", "gram", "--compile"]) == 0
+    told = capsys.readouterr().err
+    assert ", gram" in told and "compiled" not in told  # without a training step nothing is compiled
+
+
 @pytest.mark.skipif(not CLEAR.exists(), reason="needs Linux")
 def test_peak_memory_is_what_was_held_at_most():
     choice = ModelChoice(None, 64, 1, 2, (64, 64))

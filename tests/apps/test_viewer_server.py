@@ -257,7 +257,7 @@ def test_uploads_are_measured_before_they_are_received(site, monkeypatch):
     form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n%b\r\n--x--\r\n'
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
     assert site.status("gradio_api/upload", form % b"abc", **kind) == 200
-    # Only the head is sent: an answer shows that nothing more was waited for, and no refused body breaks the connection.
+    # Only the head is sent: an answer shows that no more was waited for, and no refused body breaks the connection.
     connection = http.client.HTTPConnection(site.host, timeout=30)
     connection.putrequest("POST", "/gradio_api/upload")
     for name, value in {**kind, "Content-Length": str(len(form) + 2**20)}.items():
