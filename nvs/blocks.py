@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from kernels import window_attention
 from nvs.layers import Linear
-from nvs.memory import Grid, MemoryLayer, State, scan
+from nvs.memory import Grid, MemoryLayer, State, scan, split_tokens
 
 
 class WindowAttention(nn.Module):
@@ -58,7 +58,7 @@ class Block(nn.Module):
         """Mix within views, then absorb all tokens of all views as one chunk; `read` completes the block.
 
         With `slice_tokens` about that many tokens of each scene are worked on at a time (whole views in attention).
-        `grid` tells the rows and columns of patches in a view to those memory layers that want to know.
+        `grid` tells where the tokens come from to those memory layers that want to know.
         """
         x = self._mix(x, slice_tokens)
         normed = self.memory_norm(x).flatten(1, 2)
@@ -73,8 +73,8 @@ class Block(nn.Module):
         if self.memory.whole_views:
             size = max(size // x.shape[2], 1) * x.shape[2]
         done = []
-        for part in flat.split(size, dim=1):
-            part = part + self.memory.apply_state(state, self.memory_norm(part), grid)
+        for part, place in split_tokens(flat, size, grid):
+            part = part + self.memory.apply_state(state, self.memory_norm(part), place)
             done.append(part + self.mlp(self.mlp_norm(part)))
         return _joined(done).view_as(x)
 

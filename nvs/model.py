@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from data import Cameras, UserError, Views
 from nvs.blocks import Block
 from nvs.layers import Linear
-from nvs.memory import Grid, LaCTConfig, MemoryConfig, build_memory
+from nvs.memory import Grid, LaCTConfig, MemoryConfig, build_memory, ray_frames
 from nvs.scene_state import SceneState, fingerprint
 from nvs.tokens import TOKEN_CHANNELS, embed_patches, frustum_features, unpatchify
 from nvs.trained_range import TrainedRange
@@ -211,8 +211,9 @@ class LaCT(nn.Module):
         return self.embed_norm(x)
 
     def _grid(self, cameras: Cameras) -> Grid:
-        h, w = cameras.image_size
-        return h // self.config.patch_size, w // self.config.patch_size
+        (h, w), patch = cameras.image_size, self.config.patch_size
+        frames = ray_frames(cameras, patch) if self.config.memory.wants_rays else None
+        return Grid(h // patch, w // patch, frames)
 
     def _products(self) -> AbstractContextManager:
         """What the blocks run under; a precision that was not chosen is that of the surroundings."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from data import Cameras, UserError, Views
 from nvs.analysis.probe import Case, NotApplicableError, memories, trace
+from nvs.memory import split_tokens
 from nvs.model import LaCT
 
 RAY_DEPTHS = (0.4, 1.6)
@@ -31,7 +32,8 @@ class ReadMap:
     shares: list[Float[Tensor, "v i j"]]
     """For every block, the share of each input patch in what is read of the input views; all sum to 1."""
     from_views: tuple[float, ...]
-    """For every block, how much of what is read the input views wrote (0..1); the rest was learned in training."""
+    """For every block, the norm of what is read of the input views over that and the norm of what was learned in
+    training together (0..1): the two can cancel, so that it is no share of their sum."""
     rays: list[list[tuple[float, float]]]
     """The patch's ray as a line in each input view, in pixels."""
     inputs: Views
@@ -56,9 +58,9 @@ def read_map(model: LaCT, case: Case, target: int, patch: tuple[int, int] | None
     camera = targets.cameras.select(target)
     shares, parts = [], []
     for layer, seen in zip(layers, trace(model, inputs, camera), strict=True):
-        one = seen.read[:, [patch[0] * grid[1] + patch[1]]]
+        one, place = split_tokens(seen.read, 1, seen.read_grid)[patch[0] * grid[1] + patch[1]]
         try:
-            found = layer.read_map(seen.before, seen.written, one)
+            found = layer.read_map(seen.before, seen.written, one, seen.written_grid, place)
         except UserError as error:
             raise NotApplicableError(str(error)) from error
         shares.append(shares_of(found.scores[0, :, 0], found.values[0]).view(-1, *grid))

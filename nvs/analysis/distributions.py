@@ -43,8 +43,8 @@ def query_key_overlap(model: LaCT, cases: Sequence[Case]) -> list[Overlap]:
     for case in cases:
         inputs, targets = case.views(model)
         for layer, seen, found in zip(layers, trace(model, inputs, targets.cameras), parts, strict=True):
-            q, k, _ = layer.queries_keys_values(seen.written)
-            wanted, _, _ = layer.queries_keys_values(seen.read)
+            q, k, _ = layer.queries_keys_values(seen.written, seen.written_grid)
+            wanted, _, _ = layer.queries_keys_values(seen.read, seen.read_grid)
             found.append((q.flatten(0, 2), k.flatten(0, 2), wanted.flatten(0, 2)))
     return [_overlap(i, *(torch.cat(x) for x in zip(*found, strict=True))) for i, found in enumerate(parts)]
 

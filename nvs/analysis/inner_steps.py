@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nvs.analysis.probe import Case, changed, memories, quality, trace
+from nvs.analysis.probe import Case, OnStep, changed, memories, quality, trace
 from nvs.model import LaCT
 
 
@@ -29,11 +29,14 @@ class StepCurve:
     """Inner loss of the initial state."""
 
 
-def inner_step_curve(model: LaCT, cases: Sequence[Case], steps: Sequence[int]) -> StepCurve:
-    """Run the model with other numbers of inner steps than it was trained with."""
+def inner_step_curve(
+    model: LaCT, cases: Sequence[Case], steps: Sequence[int], on_step: OnStep = lambda done: None
+) -> StepCurve:
+    """Run the model with other numbers of inner steps than it was trained with; `on_step` counts these."""
     memories(model, "inner_loss", "has no inner loss that more steps could lower")
     scores, losses = [], []
-    for count in steps:
+    for index, count in enumerate(steps):
+        on_step(sum(steps[:index]))
         other = changed(model, inner_steps=count)
         scores.append(quality(other, cases))
         losses.append(mean_inner_loss(other, cases)[1])
@@ -48,6 +51,6 @@ def mean_inner_loss(model: LaCT, cases: Sequence[Case]) -> tuple[float, float]:
     for case in cases:
         inputs, targets = case.views(model)
         for layer, seen in zip(memories(model), trace(model, inputs, targets.cameras.select(0)), strict=True):
-            before.append(layer.inner_loss(seen.before, seen.written).mean().item())
-            after.append(layer.inner_loss(seen.after, seen.written).mean().item())
+            before.append(layer.inner_loss(seen.before, seen.written, seen.written_grid).mean().item())
+            after.append(layer.inner_loss(seen.after, seen.written, seen.written_grid).mean().item())
     return sum(before) / len(before), sum(after) / len(after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,9 +15,12 @@ from torch import Tensor
 from data import Cameras, Scene, UserError, Views
 from nvs.blocks import Block
 from nvs.evaluation import Settings, SkippedScene, choose_image_size, choose_views, open_scenes, run_scene
-from nvs.memory import State
+from nvs.memory import Grid, State
 from nvs.metrics import psnr
 from nvs.model import LaCT
+
+OnStep = Callable[[int], object]
+"""Told how much of the work on a question is done, in the question's own unit."""
 
 
 class NotApplicableError(Exception):
@@ -49,6 +52,10 @@ class Trace(NamedTuple):
     """Tokens of the input views, as the memory got them."""
     read: Float[Tensor, "b m d"]
     """Tokens of the target views, as the memory got them."""
+    written_grid: Grid
+    """Where the tokens of the input views come from."""
+    read_grid: Grid
+    """Where the tokens of the target views come from."""
 
 
 def find_cases(model: LaCT, paths: Sequence[Path | str], settings: Settings) -> list[Case]:
@@ -110,14 +117,14 @@ def _recorded(model: LaCT) -> Iterator[list[dict[str, Any]]]:
     def watch(index: int, memory: Any) -> None:
         update, apply = memory.update_state, memory.apply_state
 
-        def noted_update(state: State, x: Tensor, *rest: Any) -> State:
-            after = update(state, x, *rest)
-            record[index] |= {"before": state, "after": after, "written": x}
+        def noted_update(state: State, x: Tensor, slice_tokens: int | None, grid: Grid) -> State:
+            after = update(state, x, slice_tokens, grid)
+            record[index] |= {"before": state, "after": after, "written": x, "written_grid": grid}
             return after
 
-        def noted_apply(state: State, x: Tensor, *rest: Any) -> Tensor:
-            record[index]["read"] = x
-            return apply(state, x, *rest)
+        def noted_apply(state: State, x: Tensor, grid: Grid) -> Tensor:
+            record[index] |= {"read": x, "read_grid": grid}
+            return apply(state, x, grid)
 
         memory.update_state, memory.apply_state = noted_update, noted_apply
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from nvs.memory import LaCTConfig, MemoryConfig, build_memory, variant
+from nvs.analysis.probe import OnStep
+from nvs.memory import Grid, LaCTConfig, MemoryConfig, RayFrames, build_memory, variant
 from nvs.memory.base import scan
 from nvs.model import LaCT
 
 REDUCED = ("v2", "v4", "v6")
 """Variants of LaCT that are timed beside the model's own layer (arXiv 2602.21204)."""
-CHUNK_GRID = (8, 8)
+CHUNK_PATCHES = (8, 8)
 CHUNK_TOKENS = 64
 """A chunk is a view of 8x8 patches."""
 MOST_SECONDS = 10.0
@@ -33,20 +34,30 @@ class ThroughputCurve:
 
 
 @torch.inference_mode()
-def chunk_throughput(model: LaCT, chunks: Sequence[int], rounds: int) -> list[ThroughputCurve]:
-    """Absorb and read chunk after chunk, one scene, random weights of the model's width; medians of turns."""
+def chunk_throughput(
+    model: LaCT, chunks: Sequence[int], rounds: int, on_step: OnStep = lambda done: None
+) -> list[ThroughputCurve]:
+    """Absorb and read chunk after chunk, one scene, random weights of the model's width; medians of turns.
+
+    `on_step` counts the chunks of all turns, one more than `rounds`.
+    """
     configs = _contenders(model.config.memory)
     generator = torch.Generator().manual_seed(0)
     layers = {name: build_memory(model.config.dim, config) for name, config in configs.items()}
     found: dict[tuple[str, str], dict[int, float]] = {name: {} for name in layers}
+    done = 0
     for count in sorted(chunks):
         x = torch.randn(1, count * CHUNK_TOKENS, model.config.dim, generator=generator)
+        poses = torch.eye(4).expand(*x.shape[:2], 4, 4)
+        grid = Grid(*CHUNK_PATCHES, RayFrames(poses, poses))
         seconds: dict[tuple[str, str], list[float]] = {name: [] for name in layers}
         for _ in range(rounds + 1):
             for name, layer in layers.items():
                 start = time.perf_counter()
-                scan(layer, layer.init_state(1), x, CHUNK_TOKENS, CHUNK_GRID)
+                scan(layer, layer.init_state(1), x, CHUNK_TOKENS, grid)
                 seconds[name].append(time.perf_counter() - start)
+            done += count
+            on_step(done)
         for name, taken in seconds.items():
             middle = statistics.median(taken[1:])
             found[name][count] = x.shape[1] / middle
@@ -61,7 +72,8 @@ def _contenders(own: MemoryConfig) -> dict[tuple[str, str], MemoryConfig]:
     if isinstance(own, LaCTConfig):
         # The variants are as wide as the layer that they reduce; with a single matrix they have no hidden width.
         width = {"v2": {"expansion": own.expansion}}
-        named |= {name: variant(name, head_dim=own.head_dim, **width.get(name, {})) for name in REDUCED}
+        shared = {"head_dim": own.head_dim, "ray_frames": own.ray_frames}
+        named |= {name: variant(name, **shared, **width.get(name, {})) for name in REDUCED}
     configs = {}
     for name, config in named.items():
         for form in ("recurrent", "parallel"):

@@ -4,8 +4,9 @@ A memory layer has three verbs. State is a value (a NamedTuple of tensors, batch
 inside the module. To put another layer in a model, write it in a file here and add one line to `LAYERS`.
 """
 
-from nvs.memory.base import Grid, MemoryConfig, MemoryLayer, State, scan
+from nvs.memory.base import Grid, MemoryConfig, MemoryLayer, State, scan, split_tokens
 from nvs.memory.deltanet import DeltaNetConfig, DeltaNetMemory, DeltaNetState
+from nvs.memory.frames import RayFrames, ray_frames
 from nvs.memory.lact import (
     LaCTMemory,
     LaCTMomentumState,
@@ -40,6 +41,7 @@ __all__ = [
     "LinearState",
     "MemoryConfig",
     "MemoryLayer",
+    "RayFrames",
     "SSDConfig",
     "SSDMemory",
     "SSDState",
@@ -56,7 +58,9 @@ __all__ = [
     "ViTTTMemory",
     "ViTTTState",
     "build_memory",
+    "ray_frames",
     "scan",
+    "split_tokens",
     "variant",
 ]
 

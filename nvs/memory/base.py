@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nvs.memory.frames import RayFrames
+
 State = Any
 """A NamedTuple of tensors, each with the scenes as first axis."""
-Grid = tuple[int, int]
-"""Rows and columns of patches in a view."""
 FIRST = {"kind", "head_dim", "expansion", "base_lr", "newton_schulz_steps", "newton_schulz_dtype"}
 """Settings that memory layers had from the start."""
 SPEED = {"form", "chunk"}
 """Settings that change how a result is computed, not the result."""
+
+
+class Grid(NamedTuple):
+    """Where tokens come from: rows and columns of patches in a view, and their rays if a layer wants to know them."""
+
+    rows: int
+    columns: int
+    frames: RayFrames | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,16 @@ class MemoryConfig:
         named = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.name not in SPEED}
         return {name: value for name, (value, default) in named.items() if name in FIRST or value != default}
 
+    @property
+    def wants_rays(self) -> bool:
+        """Whether the layer must be told the rays of tokens."""
+        return getattr(self, "ray_frames", False)
+
+    def check_ray_frames(self) -> None:
+        """Refuse heads that cannot be cut into homogeneous coordinates."""
+        if self.wants_rays and self.head_dim % 4:
+            raise ValueError(f"memory ray_frames needs a head_dim that is a multiple of 4, got {self.head_dim}")
+
     def heads(self, dim: int) -> int:
         """Number of heads in a model of width `dim`."""
         if dim % self.head_dim:
@@ -81,13 +99,31 @@ class MemoryLayer(Protocol):
     ) -> State:
         """Absorb one chunk of tokens; `slice_tokens` bounds the memory used and does not change the result.
 
-        `grid` tells the rows and columns of patches in a view.
+        `grid` tells where the tokens come from.
         """
         ...
 
     def apply_state(self, state: State, x: Float[Tensor, "b n d"], grid: Grid | None = None) -> Float[Tensor, "b n d"]:
         """Read the state for each token."""
         ...
+
+
+def split_tokens(
+    x: Float[Tensor, "b n d"], size: int, grid: Grid | None
+) -> list[tuple[Float[Tensor, "b _ d"], Grid | None]]:
+    """Slices of `size` tokens, each with what `grid` says of them."""
+    parts = x.split(size, dim=1)
+    if grid is None or grid.frames is None:
+        return [(part, grid) for part in parts]
+    poses = zip(*(frames.split(size, dim=1) for frames in grid.frames), strict=True)
+    return [(part, grid._replace(frames=RayFrames(*own))) for part, own in zip(parts, poses, strict=True)]
+
+
+def known_rays(grid: Grid | None) -> RayFrames:
+    """The rays of tokens, for a layer that cannot do without; ValueError where they were not given."""
+    if grid is None or grid.frames is None:
+        raise ValueError("memory ray_frames needs the rays of all tokens: give a grid with frames")
+    return grid.frames
 
 
 def scan(
@@ -99,7 +135,7 @@ def scan(
     """
     own = getattr(memory, "scan", None)
     if own is not None:
-        return own(state, x, chunk)
+        return own(state, x, chunk, grid)
     return scan_one_by_one(memory, state, x, chunk, grid)
 
 
@@ -108,7 +144,7 @@ def scan_one_by_one(
 ) -> tuple[State, Float[Tensor, "b n d"]]:
     """The definition of `scan`."""
     done = [x[:, :0]]
-    for part in x.split(chunk, dim=1):
-        state = memory.update_state(state, part, grid=grid)
-        done.append(memory.apply_state(state, part, grid=grid))
+    for part, place in split_tokens(x, chunk, grid):
+        state = memory.update_state(state, part, grid=place)
+        done.append(memory.apply_state(state, part, grid=place))
     return state, torch.cat(done, dim=1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kernels import linear_apply, rms_norm, silu_unit
 from nvs.layers import Linear
 from nvs.memory import update_rule
-from nvs.memory.base import Grid, scan_one_by_one
+from nvs.memory.base import Grid, known_rays, scan_one_by_one, split_tokens
 from nvs.memory.lact_config import LaCTConfig
 from nvs.memory.linear_map import LinearMap, linear_map
 from nvs.memory.update_rule import Rates, Weights
@@ -103,18 +103,19 @@ class LaCTMemory(nn.Module):
         if x.shape[1] == 0:
             return state
         weights, velocity = self._unpack(state)
-        parts = x.split(-(-x.shape[1] // self.config.chunks), dim=1)
+        parts = split_tokens(x, -(-x.shape[1] // self.config.chunks), grid)
         if self.config.form == "parallel" and len(parts) > 1:
             if slice_tokens is None:
-                summed = update_rule.parallel_gradients(self.config, weights, *self._written(x), parts[0].shape[1])
+                chunk = parts[0][0].shape[1]
+                summed = update_rule.parallel_gradients(self.config, weights, *self._written(x, grid), chunk)
             else:
-                each = [self._gradients(weights, part, slice_tokens)["w1"] for part in parts]
+                each = [self._gradients(weights, *part, slice_tokens)["w1"] for part in parts]
                 summed = torch.stack(each, dim=1)
             steps, velocity = update_rule.parallel_steps(self.config, velocity, summed)
             return self._pack(weights | {"w1": weights["w1"] + steps.sum(1)}, velocity)
         for part in parts:
             for _ in range(self.config.inner_steps):
-                summed = self._gradients(weights, part, slice_tokens)
+                summed = self._gradients(weights, *part, slice_tokens)
                 weights, velocity = update_rule.step(self.config, weights, velocity, summed)
         return self._pack(weights, velocity)
 
@@ -123,14 +124,16 @@ class LaCTMemory(nn.Module):
     ) -> Float[Tensor, "b n d"]:
         """Run each token's query through the fast weights."""
         weights, _ = self._unpack(state, widen=False)
-        return self._out(update_rule.read(self.config, weights, self._queries(x)))
+        return self._out(update_rule.read(self.config, weights, self._queries(x, grid)), grid)
 
-    def scan(self, state: AnyState, x: Float[Tensor, "b n d"], chunk: int) -> tuple[AnyState, Float[Tensor, "b n d"]]:
+    def scan(
+        self, state: AnyState, x: Float[Tensor, "b n d"], chunk: int, grid: Grid | None = None
+    ) -> tuple[AnyState, Float[Tensor, "b n d"]]:
         """Absorb chunks of `chunk` tokens one after the other, and read each chunk right after it was absorbed."""
         if x.shape[1] == 0 or self.config.chunks > 1:
-            return scan_one_by_one(self, state, x, chunk)
+            return scan_one_by_one(self, state, x, chunk, grid)
         c, (weights, velocity) = self.config, self._unpack(state)
-        q, written = self._queries(x), self._written(x)
+        q, written = self._queries(x, grid), self._written(x, grid)
         if c.form == "parallel":
             summed = update_rule.parallel_gradients(c, weights, *written, chunk)
             steps, velocity = update_rule.parallel_steps(c, velocity, summed)
@@ -138,7 +141,7 @@ class LaCTMemory(nn.Module):
             queries = update_rule.split_chunks(update_rule.features(c, weights, q), chunk)
             reads = linear_apply(after.flatten(0, 1).to(queries.dtype), queries)
             reads = reads.unflatten(0, (q.shape[0], -1)).flatten(1, 2)[:, : x.shape[1]]
-            return self._pack(weights | {"w1": after[:, -1]}, velocity), self._out(reads)
+            return self._pack(weights | {"w1": after[:, -1]}, velocity), self._out(reads, grid)
         done = []
         for start in range(0, x.shape[1], chunk):
             now = slice(start, start + chunk)
@@ -148,19 +151,19 @@ class LaCTMemory(nn.Module):
                 summed = update_rule.gradients(c, weights, *part)
                 weights, velocity = update_rule.step(c, weights, velocity, summed)
             done.append(update_rule.read(c, weights, q[:, now]))
-        return self._pack(weights, velocity), self._out(torch.cat(done, dim=1))
+        return self._pack(weights, velocity), self._out(torch.cat(done, dim=1), grid)
 
     def queries_keys_values(
-        self, x: Float[Tensor, "b n d"]
+        self, x: Float[Tensor, "b n d"], grid: Grid | None = None
     ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n e"], Float[Tensor, "b h n e"]]:
         """What each token reads with, is found by, and writes, as the update rule uses them."""
-        k, v, _ = self._written(x)
-        q, k, v = (rearrange(y, "(b h) n d -> b h n d", h=self.heads) for y in (self._queries(x), k, v))
+        k, v, _ = self._written(x, grid)
+        q, k, v = (rearrange(y, "(b h) n d -> b h n d", h=self.heads) for y in (self._queries(x, grid), k, v))
         return q, k, v
 
-    def inner_loss(self, state: AnyState, x: Float[Tensor, "b n d"]) -> Float[Tensor, " b"]:
+    def inner_loss(self, state: AnyState, x: Float[Tensor, "b n d"], grid: Grid | None = None) -> Float[Tensor, " b"]:
         """The inner loss of a state on tokens, without learning rates: mean over tokens and heads."""
-        k, v, _ = self._written(x)
+        k, v, _ = self._written(x, grid)
         answers = update_rule.read(self.config, self._unpack(state)[0], k)
         if self.config.inner_loss == "squared_error":
             each = (answers - v).square().sum(-1) / 2
@@ -168,35 +171,50 @@ class LaCTMemory(nn.Module):
             each = -(answers * v).sum(-1)
         return rearrange(each, "(b h) n -> b (h n)", h=self.heads).mean(1)
 
-    def read_map(self, state: AnyState, x_in: Float[Tensor, "b n d"], x_out: Float[Tensor, "b m d"]) -> LinearMap:
+    def read_map(
+        self,
+        state: AnyState,
+        x_in: Float[Tensor, "b n d"],
+        x_out: Float[Tensor, "b m d"],
+        grid_in: Grid | None = None,
+        grid_out: Grid | None = None,
+    ) -> LinearMap:
         """How x_out reads what x_in writes in one step from `state`, as linear attention over x_in."""
         weights, velocity = self._unpack(state)
-        found = linear_map(self.config, weights, velocity, self._written(x_in), self._queries(x_out))
+        written, asked = self._written(x_in, grid_in), self._queries(x_out, grid_out)
+        found = linear_map(self.config, weights, velocity, written, asked)
         return LinearMap(*(rearrange(y, "(b h) i j -> b h i j", h=self.heads) for y in found))
 
-    def read_out(self, read: Float[Tensor, "b h m e"]) -> Float[Tensor, "b m d"]:
+    def read_out(self, read: Float[Tensor, "b h m e"], grid: Grid | None = None) -> Float[Tensor, "b m d"]:
         """The layer's answer from what was read."""
-        return self._out(read.flatten(0, 1))
+        return self._out(read.flatten(0, 1), grid)
 
     @property
     def _updated(self) -> tuple[str, ...]:
         return ("w1",) if self.config.updated == "w1" else ("w0", "w1", "w2")
 
-    def _gradients(self, weights: Weights, x: Tensor, slice_tokens: int | None) -> Weights:
+    def _gradients(self, weights: Weights, x: Tensor, grid: Grid | None, slice_tokens: int | None) -> Weights:
         total: Weights = {}
-        for part in x.split(slice_tokens or x.shape[1], dim=1):
-            summed = update_rule.gradients(self.config, weights, *self._written(part))
+        for part in split_tokens(x, slice_tokens or x.shape[1], grid):
+            summed = update_rule.gradients(self.config, weights, *self._written(*part))
             total = {name: g + total[name] if total else g for name, g in summed.items()}
         return total
 
-    def _written(self, x: Tensor) -> tuple[Tensor, Tensor, Rates]:
-        k, v = self.key_value(x).chunk(2, dim=-1)
-        return silu_unit(self._heads(k)), F.silu(self._heads(v)), self._learning_rates(x)
+    def _written(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor, Rates]:
+        projected = self.key_value(x).chunk(2, dim=-1)
+        k, v = silu_unit(self._heads(projected[0])), F.silu(self._heads(projected[1]))
+        if self.config.ray_frames:
+            frames = known_rays(grid)
+            k, v = frames.write(k), frames.write(v)
+        return k, v, self._learning_rates(x)
 
-    def _queries(self, x: Tensor) -> Tensor:
+    def _queries(self, x: Tensor, grid: Grid | None) -> Tensor:
         if self.config.query == "key" or self.query is None:
-            return silu_unit(self._heads(F.linear(x, self.key_value.weight.chunk(2)[0])))
-        return silu_unit(self._heads(self.query(x)))
+            projected = F.linear(x, self.key_value.weight.chunk(2)[0])
+        else:
+            projected = self.query(x)
+        q = silu_unit(self._heads(projected))
+        return known_rays(grid).ask(q) if self.config.ray_frames else q
 
     def _learning_rates(self, x: Tensor) -> Rates:
         if self.rates is None:
@@ -208,7 +226,9 @@ class LaCTMemory(nn.Module):
             raw = self.rates(x.to(self.rates.weight.dtype)) + math.log(math.expm1(self.config.base_lr))
             return tuple(rearrange(F.softplus(raw), "b n (r h) -> r (b h) n 1", h=self.heads))
 
-    def _out(self, read: Tensor) -> Tensor:
+    def _out(self, read: Tensor, grid: Grid | None) -> Tensor:
+        if self.config.ray_frames:
+            read = known_rays(grid).answer(read)
         normed = rms_norm(read, self.read_norm.weight)
         return self.out(rearrange(normed, "(b h) n d -> b n (h d)", h=self.heads))
 

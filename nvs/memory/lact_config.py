@@ -61,6 +61,8 @@ class LaCTConfig(MemoryConfig):
     """Whether every column of a changed matrix gets back the norm that it had."""
     token_rates: bool = True
     """Whether every token has learning rates of its own; without, all have `base_lr`."""
+    ray_frames: bool = False
+    """Whether tokens write, ask and read in the frame of their ray; heads are then a multiple of 4 wide."""
     form: Literal["recurrent", "parallel"] = "recurrent"
     """How chunks are worked off, with the same result: one after the other, or all at once (v2 to v6)."""
 
@@ -69,6 +71,7 @@ class LaCTConfig(MemoryConfig):
         super().__post_init__()
         self.check_whole("head_dim", "expansion", "inner_steps", "chunks")
         self.check_whole("newton_schulz_steps", least=0)
+        self.check_ray_frames()
         if not self.base_lr > 0:
             raise ValueError(f"memory base_lr must be above 0, got {self.base_lr}")
         if not 0 <= self.momentum < 1:

@@ -86,12 +86,19 @@ class LinearMemory(nn.Module):
         return self.out(rearrange(self.read_norm(read), "(b h) n d -> b n (h d)", h=self.heads))
 
     def queries_keys_values(
-        self, x: Float[Tensor, "b n d"]
+        self, x: Float[Tensor, "b n d"], grid: Grid | None = None
     ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h n f"], Float[Tensor, "b h n e"]]:
         """The features that each token reads with and is found by, and what it writes."""
         return self._queries(x), *self._written(x)
 
-    def read_map(self, state: LinearState, x_in: Float[Tensor, "b n d"], x_out: Float[Tensor, "b m d"]) -> LinearMap:
+    def read_map(
+        self,
+        state: LinearState,
+        x_in: Float[Tensor, "b n d"],
+        x_out: Float[Tensor, "b m d"],
+        grid_in: Grid | None = None,
+        grid_out: Grid | None = None,
+    ) -> LinearMap:
         """How x_out reads what x_in writes beside what `state` holds."""
         q, (k, v) = self._queries(x_out), self._written(x_in)
         return LinearMap(q @ state.s.to(q.dtype), q @ k.transpose(2, 3), v)

@@ -15,7 +15,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nvs.memory.base import Grid, MemoryConfig
+from nvs.memory.base import Grid, MemoryConfig, known_rays, split_tokens
 from nvs.memory.linear_map import LinearMap
 
 
@@ -27,6 +27,13 @@ class SoftmaxConfig(MemoryConfig):
     """Which memory layer this is."""
     head_dim: int = 64
     """Width of one attention head; the model's width must be a multiple."""
+    ray_frames: bool = False
+    """Whether tokens write, ask and read in the frame of their ray; heads are then a multiple of 4 wide."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        super().__post_init__()
+        self.check_ray_frames()
 
 
 class SoftmaxState(NamedTuple):
@@ -44,6 +51,7 @@ class SoftmaxMemory(nn.Module):
 
     def __init__(self, dim: int, config: SoftmaxConfig) -> None:
         super().__init__()
+        self.config = config
         self.head_dim = config.head_dim
         self.heads = config.heads(dim)
         self.query = nn.Linear(dim, dim, bias=False)
@@ -62,8 +70,8 @@ class SoftmaxMemory(nn.Module):
     ) -> SoftmaxState:
         """Add the keys and values of these tokens."""
         keys, values = [state.keys], [state.values]
-        for part in x.split(slice_tokens or max(x.shape[1], 1), dim=1):
-            k, v = self._written(part)
+        for part, place in split_tokens(x, slice_tokens or max(x.shape[1], 1), grid):
+            k, v = self._written(part, place)
             keys.append(k.to(state.keys.dtype))
             values.append(v.to(state.values.dtype))
         return SoftmaxState(torch.cat(keys, dim=2), torch.cat(values, dim=2))
@@ -72,28 +80,49 @@ class SoftmaxMemory(nn.Module):
         self, state: SoftmaxState, x: Float[Tensor, "b n d"], grid: Grid | None = None
     ) -> Float[Tensor, "b n d"]:
         """Attend to all tokens kept; before the first there is nothing to read, and the answer is 0."""
-        q = self._queries(x)
+        q = self._queries(x, grid)
         keys, values = state.keys.to(q.dtype), state.values.to(q.dtype)
         read = torch.zeros_like(q) if keys.shape[2] == 0 else F.scaled_dot_product_attention(q, keys, values)
-        return self.out(rearrange(read, "b h n d -> b n (h d)"))
+        return self.read_out(read, grid)
 
     def queries_keys_values(
-        self, x: Float[Tensor, "b n d"]
+        self, x: Float[Tensor, "b n d"], grid: Grid | None = None
     ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n e"], Float[Tensor, "b h n e"]]:
         """What each token reads with, is found by, and writes."""
-        return self._queries(x), *self._written(x)
+        return self._queries(x, grid), *self._written(x, grid)
 
-    def read_map(self, state: SoftmaxState, x_in: Float[Tensor, "b n d"], x_out: Float[Tensor, "b m d"]) -> LinearMap:
+    def read_map(
+        self,
+        state: SoftmaxState,
+        x_in: Float[Tensor, "b n d"],
+        x_out: Float[Tensor, "b m d"],
+        grid_in: Grid | None = None,
+        grid_out: Grid | None = None,
+    ) -> LinearMap:
         """How x_out reads what x_in writes beside what `state` holds: the weights of attention are the scores."""
-        q, (k, v), earlier = self._queries(x_out), self._written(x_in), state.keys.shape[2]
+        q, (k, v), earlier = self._queries(x_out, grid_out), self._written(x_in, grid_in), state.keys.shape[2]
         scores = q @ torch.cat([state.keys.to(k.dtype), k], dim=2).transpose(2, 3) * self.head_dim**-0.5
         before, now = scores.softmax(-1).tensor_split([earlier], dim=-1)
         return LinearMap(before @ state.values.to(v.dtype), now, v)
 
-    def _queries(self, x: Tensor) -> Tensor:
-        q = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
-        return self.q_norm(q.to(self.q_norm.weight.dtype)).to(q.dtype)
+    def read_out(self, read: Float[Tensor, "b h n d"], grid: Grid | None = None) -> Float[Tensor, "b n hd"]:
+        """The layer's answer from what was read."""
+        if self.config.ray_frames:
+            read = known_rays(grid).answer(read.flatten(0, 1)).view_as(read)
+        return self.out(rearrange(read, "b h n d -> b n (h d)"))
 
-    def _written(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _queries(self, x: Tensor, grid: Grid | None) -> Tensor:
+        projected = self.query(x)
+        q = rearrange(projected, "b n (h d) -> b h n d", h=self.heads)
+        q = self.q_norm(q.to(self.q_norm.weight.dtype))
+        if self.config.ray_frames:
+            q = known_rays(grid).ask(q.flatten(0, 1)).view_as(q)
+        return q.to(projected.dtype)
+
+    def _written(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         k, v = rearrange(self.key_value(x), "b n (r h d) -> r b h n d", r=2, h=self.heads)
-        return self.k_norm(k.to(self.k_norm.weight.dtype)), v
+        k = self.k_norm(k.to(self.k_norm.weight.dtype))
+        if self.config.ray_frames:
+            frames = known_rays(grid)
+            k, v = (frames.write(y.flatten(0, 1)).view_as(y) for y in (k, v))
+        return k, v

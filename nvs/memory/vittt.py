@@ -101,7 +101,7 @@ class ViTTTMemory(nn.Module):
         x = rearrange(x, "b n (h d) -> b h n d", h=self.heads + 1).to(self.w1.dtype)
         if self.config.normalize:
             x = F.rms_norm(x, x.shape[-1:], eps=1e-5)
-        rows, columns = grid
+        rows, columns, _ = grid
         return x[:, :-1], rearrange(x[:, -1], "b (v i j) d -> b d v i j", i=rows, j=columns)
 
 
@@ -136,5 +136,7 @@ def _limit(g: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 def _checked(grid: Grid | None, tokens: int) -> Grid:
     if grid is None or tokens % (grid[0] * grid[1]):
-        raise ValueError(f"ViTTT needs whole views: {tokens} tokens are none of {grid} patches (rows, columns) each")
+        raise ValueError(
+            f"ViTTT needs whole views: {tokens} tokens are none of {grid and grid[:2]} patches (rows, columns) each"
+        )
     return grid

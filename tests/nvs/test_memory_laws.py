@@ -13,12 +13,12 @@ from torch import nn
 import nvs
 from nvs import memory as layers
 from nvs.checkpoint import read_checkpoint
-from nvs.memory import CONFIG_TYPES, LAYERS, MemoryConfig, build_memory, scan, variant
+from nvs.memory import CONFIG_TYPES, LAYERS, Grid, MemoryConfig, RayFrames, SoftmaxConfig, build_memory, scan, variant
 from nvs.memory.base import scan_one_by_one
 
 FILES = sorted((Path(__file__).parents[2] / "configs/memory").glob("*.yaml"))
 HEAD, HEADS, DIM = 16, 2, 32
-GRID = (2, 3)
+PATCHES = (2, 3)
 
 
 def named_in(file: Path, **settings) -> MemoryConfig:
@@ -41,6 +41,9 @@ CONFIGS |= {
     "lact read with keys": small(variant("lact", query="key", newton_schulz_form="gram")),
     "v2 in parallel with momentum and chunks": small(variant("v2", form="parallel", momentum=0.8, chunks=2)),
     "v6 in parallel": small(variant("v6", form="parallel")),
+    "lact in ray frames": small(variant("lact", ray_frames=True)),
+    "v2 in parallel with chunks in ray frames": small(variant("v2", form="parallel", chunks=2, ray_frames=True)),
+    "softmax in ray frames": SoftmaxConfig(head_dim=HEAD, ray_frames=True),
 }
 F = 2 * HEAD
 NUMBERS = {
@@ -94,7 +97,17 @@ def make_memory(config: MemoryConfig, dim: int = DIM, seed: int = 0) -> Any:
 
 def tokens(views: int, dim: int = DIM, batch: int = 2, seed: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(batch, views * GRID[0] * GRID[1], dim, generator=generator, dtype=torch.float64)
+    return torch.randn(batch, views * PATCHES[0] * PATCHES[1], dim, generator=generator, dtype=torch.float64)
+
+
+def place(x: torch.Tensor) -> Grid:
+    """Tokens of views of 2 x 3 patches, with a ray of its own for each."""
+    generator = torch.Generator().manual_seed(5)
+    pose = torch.eye(4, dtype=torch.float64).repeat(*x.shape[:2], 1, 1)
+    if x.shape[1]:
+        pose[..., :3, :3] = torch.linalg.qr(torch.randn(pose[..., :3, :3].shape, generator=generator).double())[0]
+        pose[..., :3, 3] = torch.rand(pose[..., :3, 3].shape, generator=generator).double()
+    return Grid(*PATCHES, RayFrames(pose, torch.linalg.inv(pose)))
 
 
 def assert_same(ours, theirs, tolerance: float = 1e-9) -> None:
@@ -138,8 +151,8 @@ def test_a_stream_of_chunks_is_one_update_and_one_read_after_the_other(config):
     memory, x = make_memory(config), tokens(5)
     state = memory.init_state(2)
     for chunk in (6, 12, 60):
-        after, read = scan(memory, state, x, chunk, GRID)
-        expected, expected_read = scan_one_by_one(memory, state, x, chunk, GRID)
+        after, read = scan(memory, state, x, chunk, place(x))
+        expected, expected_read = scan_one_by_one(memory, state, x, chunk, place(x))
         assert_same([*after, read], [*expected, expected_read], 1e-10)
         assert type(after) is type(state)
 
@@ -164,8 +177,9 @@ def test_gradients_are_those_of_differences(config):
         for parameter_name, value in zip(learned, values, strict=True):
             owner, _, attribute = parameter_name.rpartition(".")
             vars(memory.get_submodule(owner))["_parameters"][attribute] = value
-        state = memory.update_state(memory.init_state(1), x[:, :12], grid=GRID)
-        return memory.apply_state(memory.update_state(state, x[:, 12:], grid=GRID), x[:, :6], grid=GRID)
+        first, second = x[:, :12], x[:, 12:]
+        state = memory.update_state(memory.init_state(1), first, grid=place(first))
+        return memory.apply_state(memory.update_state(state, second, grid=place(second)), second, grid=place(second))
 
     inputs = [tokens(3, 8, batch=1).requires_grad_(), *(p.detach().clone().requires_grad_() for p in learned.values())]
     assert torch.autograd.gradcheck(absorb_and_read, inputs, fast_mode=True)
@@ -181,7 +195,10 @@ def test_size_of_the_state_is_as_documented(name, config):
     memory = make_memory(config)
     fresh, few, many = (
         memory.init_state(1),
-        *(memory.update_state(memory.init_state(1), tokens(n, batch=1), grid=GRID) for n in (1, 4)),
+        *(
+            memory.update_state(memory.init_state(1), x, grid=place(x))
+            for x in (tokens(1, batch=1), tokens(4, batch=1))
+        ),
     )
     sizes = [sum(x.numel() for x in state) for state in (fresh, few, many)]
     if name in NUMBERS:
@@ -195,22 +212,30 @@ def test_size_of_the_state_is_as_documented(name, config):
 @pytest.mark.parametrize("name", [n for n, config in CONFIGS.items() if has_map(config)])
 def test_a_map_is_what_the_layer_reads(name):
     memory, earlier, x, asking = make_memory(CONFIGS[name]), tokens(1), tokens(3, seed=2), tokens(2, seed=3)
-    for state in (memory.init_state(2), memory.update_state(memory.init_state(2), earlier)):
-        base, scores, values = memory.read_map(state, x, asking)
+    for state in (memory.init_state(2), memory.update_state(memory.init_state(2), earlier, grid=place(earlier))):
+        base, scores, values = memory.read_map(state, x, asking, place(x), place(asking))
         read = (base + scores @ values).transpose(1, 2)
         assert scores.shape == (2, HEADS, 12, 18)
+        if memory.config.wants_rays:
+            read = (
+                known_rays(place(asking))
+                .answer(read.transpose(1, 2).flatten(0, 1))
+                .unflatten(0, (2, HEADS))
+                .transpose(1, 2)
+            )
         normed = memory.read_norm(read) if hasattr(memory, "read_norm") else read
-        answer = memory.apply_state(memory.update_state(state, x), asking)
+        answer = memory.apply_state(memory.update_state(state, x, grid=place(x)), asking, place(asking))
         torch.testing.assert_close(memory.out(normed.flatten(2)), answer, rtol=1e-7, atol=1e-7)
 
 
 def test_no_tokens_change_nothing(config):
     memory = make_memory(config)
-    for state in (memory.init_state(2), memory.update_state(memory.init_state(2), tokens(2), grid=GRID)):
-        after = memory.update_state(state, tokens(0), grid=GRID)
+    some, none = tokens(2), tokens(0)
+    for state in (memory.init_state(2), memory.update_state(memory.init_state(2), some, grid=place(some))):
+        after = memory.update_state(state, none, grid=place(none))
         assert all(torch.equal(a, b) for a, b in zip(state, after, strict=True))
-        assert torch.isfinite(memory.apply_state(after, tokens(1), GRID)).all()
-        assert memory.apply_state(after, tokens(0), GRID).shape == (2, 0, DIM)
+        assert torch.isfinite(memory.apply_state(after, some, place(some))).all()
+        assert memory.apply_state(after, none, place(none)).shape == (2, 0, DIM)
 
 
 @pytest.mark.slow
@@ -221,24 +246,26 @@ def test_layers_compile_as_a_whole(config, no_shape_checks):
         torch.compile(f, fullgraph=True, backend="eager") for f in (memory.update_state, memory.apply_state)
     )
     state = memory.init_state(2)
-    compiled, plain = update(state, x, grid=GRID), memory.update_state(state, x, grid=GRID)
+    compiled, plain = update(state, x, grid=place(x)), memory.update_state(state, x, grid=place(x))
     assert_same(compiled, plain)
-    assert_same([apply(compiled, x, grid=GRID)], [memory.apply_state(plain, x, grid=GRID)])
+    assert_same([apply(compiled, x, grid=place(x))], [memory.apply_state(plain, x, grid=place(x))])
 
 
 def test_states_stay_wide_and_finite_under_autocast(config):
     memory, x = make_memory(config).float(), tokens(4).float()
     with torch.autocast("cpu", torch.bfloat16):
-        state = memory.update_state(memory.init_state(2), x, grid=GRID)
-        read = memory.apply_state(memory.update_state(state, x, grid=GRID), x, grid=GRID)
+        state = memory.update_state(memory.init_state(2), x, grid=place(x))
+        read = memory.apply_state(memory.update_state(state, x, grid=place(x)), x, grid=place(x))
     assert {s.dtype for s in state} == {torch.float32} and all(s.isfinite().all() for s in (*state, read))
-    exact = memory.apply_state(memory.update_state(state, x, grid=GRID), x, grid=GRID)
+    exact = memory.apply_state(memory.update_state(state, x, grid=place(x)), x, grid=place(x))
     assert (read.float() - exact).norm() / exact.norm() < 0.1
 
 
 def test_states_stored_in_16_bits_go_on_in_the_precision_of_the_weights(config):
     memory, x = make_memory(config).float(), tokens(2).float()
-    stored = memory.update_state(memory.init_state(2), x, grid=GRID)
+    stored = memory.update_state(memory.init_state(2), x, grid=place(x))
     stored = type(stored)(*(s.to(torch.bfloat16) for s in stored))
-    assert all(s.dtype == torch.float32 for s in memory.update_state(stored, x, grid=GRID)) or config.kind == "softmax"
-    assert memory.apply_state(stored, x, GRID).dtype == torch.float32
+    assert (
+        all(s.dtype == torch.float32 for s in memory.update_state(stored, x, grid=place(x))) or config.kind == "softmax"
+    )
+    assert memory.apply_state(stored, x, place(x)).dtype == torch.float32

@@ -5,7 +5,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 
-from nvs.memory import ViTTTConfig, ViTTTMemory
+from nvs.memory import Grid, ViTTTConfig, ViTTTMemory
 from nvs.memory.vittt import convolution_gradient, convolve, gated_gradients
 
 PARTS = {"query": ("q1", "q2"), "key_value": ("k1", "k2", "v1", "v2")}
@@ -54,8 +54,8 @@ def tokens(views: int, seed: int = 1) -> torch.Tensor:
 @pytest.mark.golden
 def test_published_output_and_gradients(recorded, published):
     x = recorded["in.x"].clone().requires_grad_(True)
-    state = published.update_state(published.init_state(2), x, grid=(6, 5))
-    out = published.apply_state(state, x, grid=(6, 5))
+    state = published.update_state(published.init_state(2), x, grid=Grid(6, 5))
+    out = published.apply_state(state, x, grid=Grid(6, 5))
     assert difference(out, recorded["out"]) < 1e-5
     (out * torch.cos(torch.arange(out.numel()).view_as(out))).sum().backward()
     gradients = {name: p.grad for name, p in published.named_parameters()}
@@ -75,7 +75,7 @@ def test_published_inner_updates(recorded, published, monkeypatch):
     k_view, v_view = recorded["dwconv.k"][:, :, None], recorded["dwconv.v"][:, :, None]
     given = iter([(k, k_view), (v, v_view)])
     monkeypatch.setattr(published, "_split", lambda *_: next(given))
-    state = published.update_state(published.init_state(2), torch.zeros(2, 30, 24), grid=(6, 5))
+    state = published.update_state(published.init_state(2), torch.zeros(2, 30, 24), grid=Grid(6, 5))
     assert difference(state.w1, recorded["swiglu.w1_new"]) < 1e-5
     assert difference(state.w2, recorded["swiglu.w2_new"]) < 1e-5
     assert difference(state.w3.flatten(0, 1), recorded["dwconv.w3_new"][:, 0]) < 1e-5
@@ -105,12 +105,12 @@ def test_every_view_is_convolved_on_its_own():
 
 def test_views_may_come_in_any_order_and_in_slices(memory):
     x, state = tokens(4), memory.init_state(2)
-    whole = memory.update_state(state, x, grid=(2, 3))
+    whole = memory.update_state(state, x, grid=Grid(2, 3))
     views = x.unflatten(1, (4, 6))
     for other in (
-        memory.update_state(state, views[:, [2, 0, 3, 1]].flatten(1, 2), grid=(2, 3)),
-        memory.update_state(state, x, slice_tokens=1, grid=(2, 3)),
-        memory.update_state(state, x, slice_tokens=14, grid=(2, 3)),
+        memory.update_state(state, views[:, [2, 0, 3, 1]].flatten(1, 2), grid=Grid(2, 3)),
+        memory.update_state(state, x, slice_tokens=1, grid=Grid(2, 3)),
+        memory.update_state(state, x, slice_tokens=14, grid=Grid(2, 3)),
     ):
         for ours, expected in zip(other, whole, strict=True):
             torch.testing.assert_close(ours, expected)
@@ -118,14 +118,14 @@ def test_views_may_come_in_any_order_and_in_slices(memory):
 
 def test_gradients(memory):
     def absorb_and_read(first, second, x):
-        state = memory.update_state(memory.init_state(1), first, grid=(2, 3))
-        return memory.apply_state(memory.update_state(state, second, grid=(2, 3)), x, grid=(1, 6))
+        state = memory.update_state(memory.init_state(1), first, grid=Grid(2, 3))
+        return memory.apply_state(memory.update_state(state, second, grid=Grid(2, 3)), x, grid=Grid(1, 6))
 
     inputs = [tokens(views, seed=views)[:1].requires_grad_(True) for views in (2, 1, 1)]
     assert torch.autograd.gradcheck(absorb_and_read, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("grid", [None, (2, 4)])
+@pytest.mark.parametrize("grid", [None, Grid(2, 4)])
 def test_tokens_that_are_no_whole_views_are_refused(memory, grid):
     with pytest.raises(ValueError, match="whole views"):
         memory.update_state(memory.init_state(2), tokens(2), grid=grid)
