@@ -6,10 +6,19 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SHAPE_CHECKS := --jaxtyping-packages=nvs,data,shape_checks.check
 
-.PHONY: demo test test-fast fuzz viewer-speed lint format setup clean
+.PHONY: demo demo-model demo-model-gpu test test-fast fuzz viewer-speed lint format setup clean
 
 demo: setup
 	$(BIN)/nvs demo --overwrite
+
+# The recipe of the shipped model, about 150 minutes on two cores; MESHES=folder adds objects to procedural scenes. A
+# second call goes on where the first was stopped.
+demo-model: setup
+	$(BIN)/python -m apps.demo_model $(if $(MESHES),--meshes "$(MESHES)") $(DEMO_ARGS)
+
+# A larger model for 128x128 pixels: minutes on one GPU, beside the time that its data takes.
+demo-model-gpu: setup
+	$(BIN)/python -m apps.demo_model --gpu $(if $(MESHES),--meshes "$(MESHES)") $(DEMO_ARGS)
 
 test: lint
 	$(BIN)/python -m pytest $(SHAPE_CHECKS) $(PYTEST_ARGS)

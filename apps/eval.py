@@ -36,6 +36,7 @@ def eval_(
     image_size: tuple[int, int] | None = None,
     lpips_weights: str | None = None,
     views_per_batch: int = 8,
+    holdout_every: int | None = None,
     precision: Literal["fp32", "bf16", "auto"] = "fp32",
     device: Literal["auto", "cpu", "cuda"] = "auto",
     overwrite: bool = False,
@@ -57,6 +58,8 @@ def eval_(
         image_size: height and width in pixels, for example 64 64; by default that of the training.
         lpips_weights: torchvision's file vgg16-397923af.pth for LPIPS; also in the variable NVS_LPIPS_WEIGHTS.
         views_per_batch: pictures rendered at a time; lower it when memory runs out.
+        holdout_every: of captures whose files keep no photos for tests, compare only every k-th, and give the model
+            the others; by default as the model was trained, so that no training photo is compared.
         precision: of matrix products; bf16 is about twice as fast where the hardware has it and a little less exact;
             auto takes it where it is faster.
         device: where to compute; auto takes the GPU if there is one.
@@ -71,7 +74,7 @@ def eval_(
     from nvs.results import write_csv, write_json
     from nvs.video import check_writable
 
-    settings = Settings(inputs, targets or None, image_size, views_per_batch)
+    settings = Settings(inputs, targets or None, image_size, views_per_batch, holdout_every)
     folder = Path(output)
     check_writable(folder / "metrics.json")
     for name in ("metrics.json", "metrics.csv", "sheets"):
@@ -86,6 +89,7 @@ def eval_(
         "trained": model.trained.description if model.trained else None,
         "inputs": inputs,
         "targets": targets,
+        "holdout_every": holdout_every,
         "precision": model.precision,
         "lpips_weights": lpips.source if isinstance(lpips, Lpips) else None,
     }

@@ -97,6 +97,8 @@ def train(
         _say(f"Saved at step {trainer.global_step}: {folder / 'last.ckpt'}; go on with --resume last.")
         raise KeyboardInterrupt
     _say(f"Done at step {trainer.global_step}: {folder / 'last.ckpt'}")
+    if math.isfinite(keeper.best):
+        _say(f"Best on held-out photos, {keeper.best:.2f} dB: {folder / 'best.ckpt'}")
 
 
 def _trainer(training: TrainingConfig, folder: Path, keeper: Keeper) -> pl.Trainer:

@@ -58,6 +58,7 @@ def trained_range(scenes: list[TrainingScene], data: DataConfig) -> TrainedRange
         background=data.background,
         description=data.description or described,
         steps=0,
+        holdout_every=data.holdout_every,
     )
 
 

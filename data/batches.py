@@ -32,13 +32,12 @@ class TrainingScene:
 
 def part_photos(scene: Scene, holdout_every: int = 0) -> TrainingScene:
     """Part the photos: those that the files keep from training, or else every k-th, are never trained on."""
+    scene = scene.hold_out(holdout_every)
     split, everything = scene.split, list(range(len(scene)))
     kept_back = {*split.get("val", []), *split.get("test", [])}
-    named = set(split.get("train") or everything) - kept_back
-    held_out = split.get("val") or split.get("test") or [i for i in everything if i not in named]
-    if not held_out and holdout_every:
-        held_out = everything[holdout_every // 2 :: holdout_every]
-    return TrainingScene(scene, sorted(named.difference(held_out)), held_out)
+    train = sorted(set(split.get("train") or everything) - kept_back)
+    held_out = split.get("val") or split.get("test") or [i for i in everything if i not in set(train)]
+    return TrainingScene(scene, train, held_out)
 
 
 class Draw(NamedTuple):

@@ -58,7 +58,8 @@ class DataConfig:
     """Change brightness, contrast and saturation of each drawn capture by random factors between 1 / (1 + x) and 1 + x,
     and its hue by up to 60 x degrees, the same for all its photos."""
     holdout_every: int = 0
-    """Hold out every k-th photo of captures whose files do not tell which are for training; 0 holds out none."""
+    """Hold out every k-th photo of captures whose files do not tell which are for training; 0 holds out none. `nvs
+    eval` judges the model by these photos."""
     validation_scenes: list[str] | None = None
     """Captures for validation only, given like `scenes`; none: the held-out photos of the training captures."""
     validation_max_scenes: int = 4

@@ -26,7 +26,7 @@ from data.images import Fit, PhotoCache, PhotoError, read_header
 from data.parsers import parse_capture
 from data.views import Views
 
-MAX_NAMED = 30
+MAX_NAMED = 5
 MIN_PIXELS_FOR_THREADS = 1_000_000
 
 
@@ -79,7 +79,15 @@ class Scene:
 
     @property
     def _held_out(self) -> list[int]:
-        return self.split.get("test") or self.split.get("val") or []
+        train = set(self.split.get("train") or range(len(self)))
+        return self.split.get("test") or self.split.get("val") or [i for i in range(len(self)) if i not in train]
+
+    def hold_out(self, every: int) -> Scene:
+        """The scene with every k-th photo (k of 2 or more) kept for tests, where its files keep none; 0 keeps none."""
+        if not every or self._held_out:
+            return self
+        test = list(range(len(self)))[every // 2 :: every]
+        return replace(self, split={"train": [i for i in range(len(self)) if i not in set(test)], "test": test})
 
     def normalize(self, indices: Sequence[int], normalization: norm.Normalization = "focus") -> Scene:
         """The scene with `world_to_scene` fitted on these frames alone, so that no other camera leaks into it."""
@@ -209,14 +217,15 @@ def open_scene(
 
 
 def _parse(path: Path) -> tuple[str, Capture]:
-    """The format and the listings of a folder, file or .zip."""
-    if not (path.is_file() and path.suffix.lower() == ".zip"):
+    """The format and the listings of a folder, file or .zip, or of one capture in a .zip (ARCHIVE.zip/NAME)."""
+    archive = next((p for p in (path, *path.parents) if p.suffix.lower() == ".zip" and p.is_file()), None)
+    if archive is None:
         return parse_capture(path)
-    root, folder = unpack(path)
+    root, folder = unpack(archive)
     try:
-        name, capture = parse_capture(folder)
+        name, capture = parse_capture(folder / path.relative_to(archive))
     except UserError as error:
-        raise UserError(str(error).replace(str(folder), str(path))) from error
+        raise UserError(str(error).replace(str(folder), str(archive))) from error
     return name, keep_inside(capture, root)
 
 

@@ -36,9 +36,14 @@ class Settings:
     """Height and width in pixels; None: the size that the model was trained at, else 256x256."""
     views_per_batch: int = 8
     """Views rendered at a time."""
+    holdout_every: int | None = None
+    """Of captures whose files keep no photos for tests, only every k-th is compared and never an input; 0: any may be
+    either; None: as the model was trained, so that no training photo is compared."""
 
     def __post_init__(self) -> None:
         """Refuse counts that leave nothing to do."""
+        if self.holdout_every == 1 or (self.holdout_every or 0) < 0:
+            raise UserError("Every k-th photo can be held out for k of 2 or more; 0 holds out none.")
         if self.inputs < 1 or (self.targets is not None and self.targets < 1):
             raise UserError(
                 f"An evaluation with {self.inputs} input views and {self.targets} held-out photos is not possible; "
@@ -79,6 +84,7 @@ def evaluate(
             skipped.append(scene)
             continue
         try:
+            scene = scene.hold_out(_holdout_every(model, settings))
             inputs, targets = choose_views(scene, settings)
             run = run_scene(model, scene, inputs, targets, image_size, settings.views_per_batch)
             result = score(scene, inputs, targets, run, metric, range_warnings(model, run.inputs))
@@ -217,6 +223,12 @@ def _open(path: Path, background: str) -> Scene | SkippedScene:
         return open_scene(path, background=background)
     except UserError as error:
         return SkippedScene(str(path), "not readable", str(error))
+
+
+def _holdout_every(model: LaCT, settings: Settings) -> int:
+    if settings.holdout_every is not None:
+        return settings.holdout_every
+    return model.trained.holdout_every if model.trained else 0
 
 
 def _background(model: LaCT) -> str:

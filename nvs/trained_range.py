@@ -32,6 +32,8 @@ class TrainedRange:
     """The captures, in a few words."""
     steps: int = 0
     """Training steps."""
+    holdout_every: int = 0
+    """Every k-th photo of captures whose files keep none for tests was held out; 0: none was."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ import yaml
 import data
 import nvs
 from apps.cli import main
+from nvs.evaluation import Settings, evaluate
+from nvs.lpips import Unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """
@@ -385,10 +388,41 @@ def test_compiled_run_takes_the_same_steps(train, capture, tmp_path, no_shape_ch
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
-def test_every_configuration_is_read(path, capsys):
-    command = "ablate" if path.stem.startswith("ablation") else "train"
-    assert main([command, "--config", str(path), "--print_config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["model"]["dim"] > 0
+def test_every_configuration_is_read_and_its_model_can_be_built(path, tmp_path, monkeypatch, capsys):
+    if path.stem.startswith("ablation"):
+        assert main(["ablate", "--config", str(path), "--print_config"]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["model"]["dim"] > 0
+        return
+    seen = []
+
+    def start(*args):
+        seen.append(args)
+        raise data.UserError("enough")
+
+    monkeypatch.setattr("apps.train.start_model", start)
+    monkeypatch.setattr("apps.train.SceneData", lambda *_: SimpleNamespace(setup=lambda: None))
+    assert main(["train", "--config", str(path), "-o", str(tmp_path)]) == 1
+    ((model, _, init_from),) = seen
+    # Without a model of its own, a configuration takes that of a shipped checkpoint.
+    config = model or nvs.load_model(init_from).config
+    with torch.device("meta"):
+        count = sum(p.numel() for p in nvs.LaCT(config).parameters())
+    if path.stem.startswith(("demo", "baseline")):
+        assert 2 * count < 16e6, "more than 16 MB in bfloat16"
+
+
+def test_shipped_model_is_tuned_to_a_scene_and_judged_on_what_was_held_out(write_capture, tmp_path, capsys):
+    scene, run = write_capture("balls", 12), tmp_path / "run"
+    words = ["--data.scene", str(scene), "--data.batch-size", "1", "--training.max-steps", "2", "-o", str(run)]
+    assert main(["train", "--config", str(ROOT / "configs/finetune_scene.yaml"), *words]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1].startswith("Best on held-out photos, ") and told[-1].endswith(f"dB: {run / 'best.ckpt'}")
+    demo, tuned = nvs.load_model("demo"), nvs.load_model(run / "best.ckpt")
+    assert tuned.config == demo.config and tuned.trained is not None
+    assert tuned.trained.holdout_every == 8 and tuned.trained.image_size == (64, 64)
+    assert "1 captures with 11 training photos, 1 held out" in "\n".join(told)
+    (judged,) = evaluate(tuned, [scene], Settings(), Unavailable("not in this test")).results
+    assert [Path(name).name for name in judged.targets] == ["004.png"]
 
 
 def mangle(case: Path, source: Path, target: Path, how: str, monkeypatch) -> None:

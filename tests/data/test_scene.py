@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from data import UserError, bundled_scenes, open_scene
+from data.batches import part_photos
 
 
 def test_views_have_the_promised_shapes_and_ranges(capture):
@@ -125,6 +126,7 @@ def test_choice_is_spread_repeatable_and_disjoint(capture):
         ({"train": [1, 4], "test": [0]}, [1, 4], [0]),
         ({"test": [0, 1, 3, 4, 6]}, [2, 5, 7], [0, 1, 3, 4, 6]),
         ({"val": [2]}, [0, 1, 3, 4, 5, 6, 7], [2]),
+        ({"train": [1, 4]}, [1, 4], [0, 2, 3, 5, 6, 7]),
         ({"val": [2], "test": [5]}, [0, 1, 2, 3, 4, 6, 7], [5]),
         ({"test": list(range(8))}, [0, 1, 2, 3, 4, 5, 6, 7], []),
     ],
@@ -135,6 +137,21 @@ def test_inputs_come_from_the_pool(capture, split, pool, held_out):
     assert scene.choose(len(pool)) == (pool, held_out)
     with pytest.raises(UserError, match=f"has {len(pool)} frames"):
         scene.choose(len(pool) + 1)
+
+
+@pytest.mark.parametrize(("every", "held_out"), [(0, []), (2, [1, 3, 5, 7]), (3, [1, 4, 7]), (8, [4]), (20, [])])
+def test_every_kth_photo_is_held_out(capture, every, held_out):
+    scene = open_scene(capture).hold_out(every)
+    pool = [i for i in range(8) if i not in held_out]
+    assert scene.input_pool == pool and scene.choose(4 if held_out else 8)[1] == held_out
+    kept = part_photos(open_scene(capture), every)
+    assert (kept.train, kept.held_out) == (pool, held_out)
+
+
+def test_photos_that_the_files_hold_out_stay_the_ones(capture):
+    for split in ({"train": [1, 4], "test": [0]}, {"val": [2]}, {"train": [0, 1, 2]}):
+        scene = replace(open_scene(capture), split=split)
+        assert scene.hold_out(2) is scene
 
 
 @pytest.mark.parametrize(("inputs", "targets"), [(0, None), (9, None), (-1, 2), (4, 5), (4, -1)])
@@ -205,6 +222,14 @@ def test_bundled_captures_open_without_a_warning():
     for scene in scenes.values():
         assert set(scene.split) == {"train", "val", "test"}
         assert scene.load([0], (32, 32)).images.std() > 0.05
+
+
+def test_many_missing_photos_are_named_in_part(write_capture):
+    folder = write_capture(frames=12)
+    for i in range(2, 10):
+        (folder / f"images/{i:03d}.png").unlink()
+    named = ", ".join(f"00{i}.png (missing)" for i in range(2, 7))
+    assert open_scene(folder).warnings == (f"8 of 12 frames are left out: {named} and 3 more",)
 
 
 def test_fox_misses_seventeen_photos(shared):

@@ -1,5 +1,6 @@
 """Evaluation: which views are compared, what the numbers are, what is left out; against plain numpy on the files."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -168,6 +169,18 @@ def test_nothing_evaluated_is_an_error(model, tmp_path):
     paths = [tmp_path / "nothing", write_capture(tmp_path / "two", count=2)]
     with pytest.raises(UserError, match="0 of 2 scenes, 2 skipped"):
         evaluate(model, paths, Settings(), NO_LPIPS)
+
+
+def test_photos_that_training_held_out_are_the_ones_compared(model, tmp_path):
+    folder = write_capture(tmp_path / "ring")
+    tuned = copy.copy(model)
+    tuned.trained = replace(model.trained, holdout_every=4)
+    for which, every, names in ((tuned, None, ["2.png", "6.png"]), (model, 4, ["2.png", "6.png"]), (tuned, 0, None)):
+        result = evaluate(which, [folder], Settings(targets=None, holdout_every=every), NO_LPIPS).results[0]
+        assert not set(result.inputs) & set(result.targets)
+        assert list(result.targets) == names or (names is None and len(result.targets) == 4)
+    with pytest.raises(UserError, match="k of 2 or more"):
+        Settings(holdout_every=1)
 
 
 @pytest.mark.parametrize("wrong", [{"inputs": 0}, {"inputs": -1}, {"targets": -2}])

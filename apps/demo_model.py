@@ -1,0 +1,204 @@
+"""The recipe of the shipped checkpoint as one command: `python -m apps.demo_model`, in the folder of the repository.
+
+It makes the data, trains both stages, writes the weights in bfloat16 and evaluates them. What is done is not done again
+and a run that was stopped goes on, so the same command, repeated, finishes the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apps.prepare_meshes import core_count, render_many
+from data import MeshSceneConfig, UserError, find_meshes, require_open3d
+
+SPLITS = ("train", "val", "test")
+MAX_MB = 16
+PLAIN = {"NVS_KERNELS": "reference"}
+"""Environment in which nothing is compiled but what PyTorch brings."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What differs between the two routes. `stages` are configurations in configs/, and runs in runs/."""
+
+    stages: tuple[str, str]
+    size: int
+    """Side of the pictures in pixels, which also names the folders of data."""
+    object_views: int
+    scenes: int
+    """Procedural scenes to train on."""
+    scene_views: int
+    packed: bool
+    """Whether objects are packed into shards, which is far smaller and fewer files to carry to a GPU."""
+    options: tuple[str, ...] = ()
+    """More options for both stages of training."""
+
+
+CPU = Recipe(("demo_attention", "demo"), 64, 32, 3000, 16, packed=False)
+GPU = Recipe(("demo_gpu_attention", "demo_gpu"), 128, 24, 1500, 16, packed=True)
+VALIDATION_SCENES = 16
+
+
+def make_model(
+    recipe: Recipe,
+    output: Path,
+    meshes: Path | None = None,
+    up: str = "auto",
+    minutes: tuple[float, float] | None = None,
+    only_objects: bool = False,
+) -> None:
+    """Run every step that is not done yet; the model and its evaluation go into the folder `output`.
+
+    `meshes` is a folder of meshes whose vertical axis is `up`; without it, the objects that an earlier call has
+    prepared are used, or else procedural scenes alone. `minutes` for each stage take the place of those in its
+    configuration.
+    """
+    objects, shapes = Path(f"out/objects{recipe.size}"), Path(f"out/procedural{recipe.size}")
+    if meshes is not None:
+        prepare_objects(recipe, meshes, objects, up)
+    if only_objects:
+        return
+    size, views = [str(recipe.size)] * 2, str(recipe.scene_views)
+    for name, first, count in (("train", 0, recipe.scenes), ("val", recipe.scenes, VALIDATION_SCENES)):
+        words = ["-o", str(shapes / name), "--first", str(first), "-n", str(count), "--views", views]
+        run_nvs("prepare", "procedural", *words, "--size", *size)
+    known = (objects / "train").exists()
+    trained = [str(shapes / "train/*")]
+    if known:
+        trained.insert(0, str(objects / "train" if recipe.packed else objects / "train/*"))
+    judged = objects if (objects / "val").exists() else shapes
+    options = ["--data.scenes", *trained, *([] if known else ["--data.weights", "null"])]
+    options += ["--data.validation-scenes", str(judged / "val"), *recipe.options]
+    for number, stage in enumerate(recipe.stages):
+        limit = [] if minutes is None else ["--training.max-minutes", str(minutes[number])]
+        train(stage, [*options, *limit])
+    output.mkdir(parents=True, exist_ok=True)
+    model = output / "model.safetensors"
+    run_nvs("convert", f"runs/{recipe.stages[1]}/last.ckpt", str(model), "--dtype", "bfloat16", "--overwrite")
+    if model.stat().st_size > MAX_MB * 1e6:
+        raise UserError(f"{model} has {model.stat().st_size / 1e6:.1f} MB, more than the {MAX_MB} that may be shipped.")
+    judged = objects / "test" if (objects / "test").exists() else shapes / "val"
+    captures = [str(judged), "data/captures/gso_toy", "data/captures/skull"]
+    run_nvs("eval", str(model), *captures, "-o", str(output / "eval"), "--precision", "auto", "--overwrite")
+
+
+def prepare_objects(recipe: Recipe, meshes: Path, folder: Path, up: str) -> None:
+    """Render the meshes of each split, and pack them if the recipe says so; meshes that are broken are told."""
+    require_open3d()
+    for split, found in split_meshes(meshes).items():
+        if not found:
+            continue
+        target = folder / "pictures" / split if recipe.packed else folder / split
+        config = MeshSceneConfig(views=recipe.object_views, size=(recipe.size, recipe.size), up=up)  # type: ignore[arg-type]
+        try:
+            render_many(found, Path(os.path.abspath(target)), config, overwrite=False, processes=core_count())
+        except UserError as error:
+            if not any(target.glob("*/transforms.json")):
+                raise
+            print(error, file=sys.stderr)
+        if recipe.packed and not (folder / split / "shards.json").exists():
+            # A capture is found by reading its shard from the start, so that small shards are opened sooner.
+            words = ["--image-size", *[str(recipe.size)] * 2, "--quality", "80", "--shard-mb", "1"]
+            run_nvs("convert", str(target), str(folder / split), "--to", "shards", *words)
+
+
+def split_meshes(folder: Path) -> dict[str, dict[str, Path]]:
+    """The meshes of a folder by split and name.
+
+    The split is told by the columns `file` and `split` of manifest.csv, or by folders named train, val and test;
+    otherwise every 20th mesh is for validation and every 20th for tests.
+    """
+    found = find_meshes([str(folder)])
+    manifest = folder / "manifest.csv"
+    if manifest.is_file():
+        with manifest.open(encoding="utf-8-sig", newline="") as file:
+            told = {row.get("file"): row.get("split") for row in csv.DictReader(file)}
+        splits = {name: told.get(path.relative_to(folder).as_posix()) for name, path in found.items()}
+    elif any((folder / split).is_dir() for split in SPLITS):
+        splits = {name: path.relative_to(folder).parts[0] for name, path in found.items()}
+    else:
+        turns = {9: "val", 19: "test"}
+        splits = {name: turns.get(i % 20, "train") for i, name in enumerate(sorted(found))}
+    parted = {split: {n: p for n, p in found.items() if splits[n] == split} for split in SPLITS}
+    if not parted["train"]:
+        raise UserError(f"{folder} has no meshes to train on; see the column split of manifest.csv.")
+    return parted
+
+
+def train(stage: str, options: list[str]) -> None:
+    """Train one stage, or go on with it; where compiled code fails, once more with plain PyTorch."""
+    run = Path("runs") / stage
+    done = run / "done"
+    if done.exists():
+        print(f"{run} is done; remove it to train anew")
+        return
+    words = ["train", "--config", f"configs/{stage}.yaml", *options, "--output", str(run)]
+    try:
+        run_nvs(*words, *_resume(run))
+    except StepError:
+        if not (run / "config.yaml").exists():  # refused before it began
+            raise
+        print("Trying again with plain PyTorch", file=sys.stderr)
+        run_nvs(*words, *_resume(run), "--training.compile", "false", environment=PLAIN)
+    done.touch()
+
+
+class StepError(UserError):
+    """A command that failed, having said why."""
+
+
+def run_nvs(*words: str, environment: dict[str, str] | None = None) -> None:
+    """Run a command of nvs in a process of its own; raises StepError if it fails, KeyboardInterrupt if it was stopped.
+
+    Ctrl-C is left to that process, which saves its work.
+    """
+    print("nvs", *words, flush=True)
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        code = subprocess.call([sys.executable, "-m", "apps", *words], env={**os.environ, **(environment or {})})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code in (130, -signal.SIGINT):
+        raise KeyboardInterrupt
+    if code:
+        raise StepError(f"nvs {words[0]} failed (exit code {code}); repeat the command to go on from there.")
+
+
+def _resume(run: Path) -> list[str]:
+    return ["--resume", "last"] if any((run / f"{name}.ckpt").exists() for name in ("last", "previous")) else []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the model of a route; 1 if a step failed, 130 if it was stopped."""
+    parser = argparse.ArgumentParser(prog="python -m apps.demo_model", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--gpu", action="store_true", help="the larger model for 128x128 pixels, for one GPU")
+    parser.add_argument("--meshes", type=Path, help="folder of meshes to train on beside procedural scenes")
+    parser.add_argument("--up", choices=("auto", "y", "z"), default="auto", help="vertical axis of the meshes")
+    parser.add_argument("--minutes", type=float, nargs=2, help="minutes of the two stages")
+    parser.add_argument("--output", type=Path, help="folder for the model and its evaluation")
+    parser.add_argument("--only-objects", action="store_true", help="prepare the meshes and stop")
+    o: Any = parser.parse_args(arguments)
+    if o.only_objects and o.meshes is None:
+        parser.error("--only-objects needs --meshes")
+    output = o.output or Path("out/demo_model_gpu" if o.gpu else "out/demo_model")
+    try:
+        make_model(GPU if o.gpu else CPU, output, o.meshes, o.up, o.minutes, o.only_objects)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped; repeat the command to go on.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
