@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from apps.train_settings import plain_values
-from data import UserError, find_scenes, open_scene, read_json, write_atomic
+from data import UsageError, UserError, find_scenes, open_scene, read_json, write_atomic
 from data.config import DataConfig
 from nvs import ModelConfig
 from nvs.training_config import TrainingConfig
@@ -81,7 +81,7 @@ def ablate(
         if number < 1:
             raise UserError(f"{option} {number} is not possible: give 1 or more.")
     if not variants or not seeds:
-        raise UserError("There is nothing to compare: give --variants with YAML files of configs/memory, and --seeds.")
+        raise UsageError("There is nothing to compare: give --variants with YAML files of configs/memory, and --seeds.")
     torch.set_num_threads(threads)
     folder = Path(output)
     with only_one(folder) as lock:
@@ -278,7 +278,7 @@ def _prepare_scenes(
 
     if data.source != "procedural":
         if not test:
-            raise UserError("Say with --test which captures the models are judged with.")
+            raise UsageError("Say with --test which captures the models are judged with.")
         return data, tuple(test)
     parts = {folder / "scenes/train": range(scenes)}
     if not test:

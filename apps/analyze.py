@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from apps.progress import progress_bars
 
 if TYPE_CHECKING:
     from nvs import LaCT
@@ -72,8 +73,8 @@ def analyze(
     model = load_model(checkpoint)
     others = _load_others(compare or [])
     cases = find_cases(model, scene, Settings(inputs, targets, image_size))
-    with torch.no_grad():
-        answers = ask(model, cases, questions, others, tell=lambda text: print(f"{text} ...", file=sys.stderr))
+    with torch.no_grad(), progress_bars() as on_step:
+        answers = ask(model, cases, questions, others, on_step)
     config = model.config
     memory = ", ".join(f"{k} {v}" for k, v in vars(config.memory).items() if k != "kind")
     about = {

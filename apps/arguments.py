@@ -121,10 +121,11 @@ class HelpFormatter(DefaultHelpFormatter):
         hidden = _is_config(action) or action.default is False or action.default in (None, argparse.SUPPRESS, "")
         if hidden or not action.option_strings or getattr(action, "_jsonargparse_preexpanded_help", False):
             return text
-        default = getattr(action.default, "class_path", action.default)
+        off = action.option_strings[-1].replace("--", "--no-", 1)
+        default = f"on; {off} turns it off" if action.default is True else action.default
+        default = getattr(default, "class_path", default)
         default = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
-        shown = str(default).removeprefix("nvs.memory.").replace("%", "%%")
-        return f"{text} (default: {'on' if default is True else shown})".strip()
+        return f"{text} (default: {str(default).removeprefix('nvs.memory.').replace('%', '%%')})".strip()
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.split("\n\n")
@@ -295,6 +296,5 @@ def _expectation(action: argparse.Action) -> str:
     count, hint = _values_taken(action)
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(str(x) for x in get_args(hint))
-    words = {bool: "true or false", int: "a whole number", float: "a number"}
-    word = words.get(hint, "")
+    word = {bool: "true or false", int: "a whole number", float: "a number"}.get(hint, "")
     return word.replace("a ", "") + "s" if word and count not in (0, 1) else word

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from nvs.memory import LaCTConfig
 
+MIN_RUNS = 3
+"""With fewer, a single disturbed round decides the ratios."""
 Seconds = dict[tuple[str, str], list[float]]
 """Seconds of every run, by variant and form."""
 
@@ -41,7 +43,7 @@ def bench_memory(
         chunks: chunks of tokens, one after the other.
         chunk_tokens: tokens of a chunk.
         train: whether to time the training step, too.
-        runs: timed rounds; each round runs every variant and form once.
+        runs: timed rounds, 3 or more; each round runs every variant and form once.
         threads: CPU threads to use (default: what PyTorch chooses).
     """
     import torch
@@ -53,6 +55,8 @@ def bench_memory(
     for option, number in counts.items():
         if number is not None and number < 1:
             raise UserError(f"{option} {number} is not possible: give 1 or more.")
+    if runs < MIN_RUNS:
+        raise UserError(f"--runs {runs} is too few: medians over {MIN_RUNS} rounds or more can be compared.")
     if threads is not None:
         torch.set_num_threads(threads)
     try:

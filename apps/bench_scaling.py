@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from apps.bench_memory import MIN_RUNS
+
 
 def bench_scaling(
     output: Path = Path("out/scaling.png"),
@@ -29,7 +31,7 @@ def bench_scaling(
         image_size: Height and width of input and rendered views, in pixels.
         dim: Token width of the models.
         layers: Blocks of the models.
-        runs: Timed rounds at each number of views; medians are told.
+        runs: Timed rounds (3 or more) at each number of views; medians are told.
         threads: CPU threads to use (default: what PyTorch chooses).
         device: Where to compute, for example cpu or cuda.
         overwrite: Replace files that are there.
@@ -45,6 +47,8 @@ def bench_scaling(
     for option, numbers in {"--views": views, "--runs": (runs,), "--threads": cores or (1,)}.items():
         if not numbers or min(numbers) < 1:
             raise UserError(f"{option} {' '.join(map(str, numbers))} is not possible: give 1 or more.")
+    if runs < MIN_RUNS:
+        raise UserError(f"--runs {runs} is too few: medians over {MIN_RUNS} rounds or more can be compared.")
     if len(set(views)) < 2:
         raise UserError("Give at least two different numbers of --views: one alone shows no growth.")
     if output.suffix.lower() != ".png":

@@ -61,7 +61,9 @@ EXAMPLES = """examples:
 def main(args: list[str] | None = None) -> int:
     """Run `nvs` with `args` (those of the process by default) and return the exit code.
 
-    0 is done, 1 a failure that was told on stderr, 2 wrong usage, 130 an interruption with Ctrl-C.
+    0 is done, 1 a failure that was told on stderr, 130 an interruption with Ctrl-C. 2 is wrong usage: an unknown
+    command, option or choice, a missing argument, a value that cannot be read. A value that can be read but does not
+    fit, such as a number out of range or a file that is not there, is a failure.
     """
     words = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in words
@@ -83,7 +85,9 @@ def main(args: list[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         print(f"nvs: {explain(error)}", file=sys.stderr)
-        return 1
+        from data import UsageError
+
+        return 2 if isinstance(error, UsageError) else 1
 
 
 def explain(error: Exception) -> str:
@@ -171,6 +175,7 @@ def _overview() -> str:
             *lines,
             "",
             EXAMPLES,
+            "A switch such as --overwrite is turned off again, if a config file turns it on, by --no-overwrite.",
             "--version tells the version; --debug shows the traceback of a failure.",
         ]
     )

@@ -38,10 +38,10 @@ def convert(
         dtype: Number format of the weights in a .safetensors file (default: float32).
         overwrite: Replace a target that exists; of a folder, only what this command writes.
     """
-    from data import UserError
+    from data import UsageError, UserError
 
     if len(paths) < 2:
-        raise UserError("Give what to convert and, behind it, where the result goes.")
+        raise UsageError("Give what to convert and, behind it, where the result goes.")
     *sources, target = paths
     if to is not None and dtype is not None:
         raise UserError("--dtype is for checkpoints; leave it out, or leave --to out to convert a checkpoint.")
@@ -60,7 +60,7 @@ def convert(
         convert_scene(sources[0], Path(target), to, overwrite)
         return
     if Path(sources[0]).is_dir():
-        raise UserError(
+        raise UsageError(
             f"{sources[0]} is a folder: say in which format to write the capture, for example --to transforms."
         )
     _convert_checkpoint(sources[0], target, dtype, overwrite)

@@ -25,10 +25,10 @@ def convert_shards(
     overwrite: bool,
 ) -> None:
     """Pack all captures behind `sources` into shards in the folder `target`; those that cannot be read are told."""
-    from data import ShardConfig, UserError, find_scenes, write_shards
+    from data import ShardConfig, UsageError, find_scenes, write_shards
 
     if image_size is None:
-        raise UserError("Say how large the photos shall be with --image-size, height and width, e.g. 256 256.")
+        raise UsageError("Say how large the photos shall be with --image-size, height and width, e.g. 256 256.")
     config = ShardConfig(image_size, shard_mb, quality)
     paths = list(dict.fromkeys(path for source in sources for path in find_scenes(source)))
     told: list[str] = []

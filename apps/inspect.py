@@ -49,7 +49,7 @@ def inspect(
         checkpoint: model whose trained range the capture is compared with; by default the shipped "demo".
         background: colour behind photos with alpha: white, black, #rrggbb or r,g,b with numbers 0 to 255.
         strict: fail at the first warning instead of telling it.
-        all_frames: list all frames with their numbers instead of the first few.
+        all_frames: list all frames with their numbers, counted from 0, instead of the first few.
         overwrite: dump into a folder that is not empty.
     """
     from data import UserError, check_free

@@ -35,14 +35,14 @@ def prepare(inputs: list[str], output: Path | None = None) -> None:
       nvs prepare procedural -n 1000 -o set/
 
     Args:
-        inputs: a folder with photos, photos, one video; meshes, folders with meshes, .txt lists of meshes; or the word
-            procedural
+        inputs: photos, folders or .zip files of them, one video; meshes, folders with meshes, .txt lists of meshes; or
+            the word procedural
         output: folder for the scene
     """
-    from data import UserError
+    from data import UsageError
 
     if not inputs:
-        raise UserError("Say what the capture shall be made of: photos, a video, meshes, or procedural.")
+        raise UsageError("Say what the capture shall be made of: photos, a video, meshes, or procedural.")
     function_for(inputs)(inputs, output)
 
 
@@ -69,5 +69,5 @@ def _kind(path: Path) -> Callable[..., None] | None:
         return prepare_meshes if below & set(MESH_SUFFIXES) else prepare_photos
     if path.suffix.lower() in (*MESH_SUFFIXES, ".txt"):
         return prepare_meshes
-    is_known = path.suffix.lower() in (*PHOTO_SUFFIXES, *VIDEO_SUFFIXES)
+    is_known = path.suffix.lower() in (*PHOTO_SUFFIXES, *VIDEO_SUFFIXES, ".zip")
     return prepare_photos if is_known else None

@@ -64,10 +64,10 @@ def prepare_meshes(
         processes: how many meshes to render at a time; 0 is one per processor core
         overwrite: replace scenes that this command made in another way before
     """
-    from data import MeshSceneConfig, UserError, find_meshes, require_open3d
+    from data import MeshSceneConfig, UsageError, UserError, find_meshes, require_open3d
 
     if output is None:
-        raise UserError("Say where the scenes go with -o FOLDER.")
+        raise UsageError("Say where the scenes go with -o FOLDER.")
     config = MeshSceneConfig(
         views=views,
         size=size,

@@ -28,7 +28,7 @@ def prepare_photos(
       nvs prepare walk.mp4 -o scene/ --frames 80 --max-size 1600
 
     Args:
-        inputs: a folder with photos, photos, or one video
+        inputs: photos, folders or .zip files of them, or one video
         output: folder for the scene, which appears when it is complete
         max_size: longest side of the pictures in pixels; smaller photos keep their size
         frames: how many frames to take of a video: sharp ones, spread over what it shows
@@ -36,10 +36,10 @@ def prepare_photos(
             below 60 photos and otherwise neighbours and look-alikes
         overwrite: replace a scene that this command made in another way before
     """
-    from data import PhotoSceneConfig, UserError, write_photo_scene
+    from data import PhotoSceneConfig, UsageError, write_photo_scene
 
     if output is None:
-        raise UserError("Say where the scene goes with -o FOLDER.")
+        raise UsageError("Say where the scene goes with -o FOLDER.")
     config = PhotoSceneConfig(max_size=max_size, frames=frames, matching=matching)
     output = Path(os.path.abspath(output))
     try:

@@ -57,12 +57,12 @@ def prepare_procedural(
         processes: how many scenes to make at a time; 0 is one per processor core
         overwrite: replace scenes that this command made in another way before
     """
-    from data import ProceduralConfig, UserError, remove_partial_scene
+    from data import ProceduralConfig, UsageError, UserError, remove_partial_scene
 
     if len(inputs) != 1:
-        raise UserError(f"Give the word procedural alone, without {inputs[1]}.")
+        raise UsageError(f"Give the word procedural alone, without {inputs[1]}.")
     if output is None:
-        raise UserError("Say where the scenes go with -o FOLDER.")
+        raise UsageError("Say where the scenes go with -o FOLDER.")
     if count < 1 or first < 0 or views < 1 or not 1 <= min(size) <= max(size) <= 4096 or processes < 0:
         raise UserError(
             "Give --count and --views from 1, --size from 1 to 4096, --first and --processes from 0 (one per core)."

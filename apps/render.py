@@ -55,7 +55,7 @@ def render(
         zoom: for turntable, the largest magnification, reached half way.
         loop: for interpolate, go on from the last camera to the first.
         views: number of input photos if a capture is given, spread over the camera positions.
-        input_views: input photos if a capture is given, as numbers counted from 0.
+        input_views: input photos if a capture is given, as numbers counted from 0 in the order of `nvs inspect`.
         views_per_batch: pictures rendered at a time; lower it when memory runs out.
         slice_tokens: tokens worked on at a time; lower it when memory runs out.
         precision: of matrix products; bf16 is about twice as fast where the hardware has it and a little less exact;
@@ -99,13 +99,13 @@ def show_progress(steps: Iterable[T], total: int, what: str) -> Iterator[T]:
 
 def _read_path_file(trajectory: str) -> CameraPath | None:
     """The path of a JSON file; None if one of the known paths is asked for."""
-    from data import UserError
+    from data import UsageError
     from nvs.trajectory import read_path
 
     if trajectory in PATHS:
         return None
     if not trajectory.lower().endswith(".json"):
-        raise UserError(f"There is no trajectory {trajectory}: choose {', '.join(PATHS)} or the .json file of a path.")
+        raise UsageError(f"There is no trajectory {trajectory}: choose {', '.join(PATHS)} or the .json file of a path.")
     return read_path(trajectory)
 
 

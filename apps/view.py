@@ -148,13 +148,13 @@ def _keep_to_this_machine() -> None:
 
 
 def _login(auth: str | None) -> tuple[str, str] | None:
-    from data import UserError
+    from data import UsageError
 
     if auth is None:
         return None
     name, colon, password = auth.partition(":")
     if not (name and colon and password):
-        raise UserError("A login is a name and a password: --auth NAME:PASSWORD.")
+        raise UsageError("A login is a name and a password: --auth NAME:PASSWORD.")
     return name, password
 
 

@@ -3,7 +3,7 @@
 from data.archive import unpack_into
 from data.bundled import bundled_scenes
 from data.cameras import Cameras, join_cameras
-from data.errors import UserError
+from data.errors import UsageError, UserError
 from data.files import PHOTO_SUFFIXES, check_free, read_json, write_atomic
 from data.finding import find_scenes
 from data.frames import Frame
@@ -14,7 +14,7 @@ from data.meshes.rendering import require_open3d
 from data.meshes.scenes import MeshSceneConfig, write_mesh_scene
 from data.normalization import Normalization
 from data.normalization import fit as fit_normalization
-from data.parsers import list_scenes
+from data.parsers import is_plain_photos, list_scenes
 from data.photos.scene import PhotoSceneConfig, write_photo_scene
 from data.photos.video import VIDEO_SUFFIXES
 from data.procedural import (
@@ -44,6 +44,7 @@ __all__ = [
     "Scene",
     "SceneFormat",
     "ShardConfig",
+    "UsageError",
     "UserError",
     "Views",
     "bundled_scenes",
@@ -54,6 +55,7 @@ __all__ = [
     "find_meshes",
     "find_scenes",
     "fit_normalization",
+    "is_plain_photos",
     "join_cameras",
     "join_views",
     "list_scenes",

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from data.errors import UserError
+from data.errors import UsageError
 
 Color = tuple[float, float, float]
 COLORS: dict[str, Color] = {"white": (1.0, 1.0, 1.0), "black": (0.0, 0.0, 0.0)}
@@ -27,7 +27,7 @@ def parse_background(background: str | Color) -> Color:
     else:
         values = tuple(float(v) for v in background)
     if len(values) != 3 or not all(0 <= v <= 1 for v in values):
-        raise UserError(
+        raise UsageError(
             f"background {background!r} is no colour. Give white, black, #rrggbb, or r,g,b with numbers 0 to 255."
         )
     return values

@@ -22,12 +22,13 @@ from data import UserError
 
 BACKBONE_FILE = "vgg16-397923af.pth"
 """torchvision's name for its VGG16 ImageNet weights; the eight digits begin the SHA-256 of the file."""
+BACKBONE_URL = f"https://download.pytorch.org/models/{BACKBONE_FILE}"
 
 WEIGHTS_VARIABLE = "NVS_LPIPS_WEIGHTS"
 CHANNELS = (64, 128, 256, 512, 512)
 CONVOLUTIONS = (2, 2, 3, 3, 3)
 MIN_SIZE = 16
-REMEDY = f"download {BACKBONE_FILE} once and name it with --lpips-weights or the variable {WEIGHTS_VARIABLE}"
+REMEDY = f"download {BACKBONE_URL} once and name it with --lpips-weights or the variable {WEIGHTS_VARIABLE}"
 
 
 @dataclass(frozen=True)

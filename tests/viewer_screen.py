@@ -61,7 +61,7 @@ class Server:
     def stop(self) -> None:
         """End the process as a person would, with a signal."""
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
 
     @property
     def url(self) -> str:

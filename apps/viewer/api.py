@@ -42,11 +42,11 @@ def _opening(viewer: Viewer) -> list[Callable[..., Any]]:
         return _finish(viewer, request, viewer.session(request).open(source, views or None))
 
     def choose_inputs(photos: list[int], request: gr.Request) -> dict[str, Any]:
-        """Encode the open scene again from these photos."""
+        """Encode the open scene again from these photos, by their numbers from 0."""
         return _finish(viewer, request, viewer.session(request).choose_inputs(photos))
 
     def add_photos(photos: list[int], request: gr.Request) -> dict[str, Any]:
-        """Add further photos of the open capture to the scene."""
+        """Add further photos of the open capture to the scene, by their numbers from 0."""
         return _finish(viewer, request, viewer.session(request).add_photos(photos))
 
     def describe(request: gr.Request) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _with_files(viewer: Viewer) -> None:
     height, fps, kind = gr.Number(precision=0), gr.Number(), gr.Textbox()
 
     def open_files(uploaded: list[str], request: gr.Request) -> dict[str, Any]:
-        """Open an upload: a .zip of a capture, a scene state, photos, or a video."""
+        """Open an upload: a .zip of a capture or of photos, a scene state, photos, or a video."""
         return _finish(viewer, request, viewer.session(request).open_files(uploaded or []))
 
     def add_files(uploaded: list[str], request: gr.Request) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def describe(scene: OpenScene) -> dict[str, Any]:
     photos = [
         {
             "i": i,
-            "name": frames[i].name if frames else f"photo {i + 1}",
+            "name": frames[i].name if frames else f"photo {i}",
             "role": "input" if i in inputs else "held-out" if i in held_out else "unused",
             "c2w": matrices[i],
             "lens": lenses[i],

@@ -56,14 +56,18 @@ class Opener:
         return self.encode(Found(capture, _identity(capture), source), None, views, tell)
 
     def find_upload(self, files: Sequence[Path], kind: str, folder: Folder, source: str, tell: Tell) -> Found:
-        """Open what was uploaded; photos and videos go through structure from motion first."""
+        """Open what was uploaded; photos without cameras and videos go through structure from motion first.
+
+        Of the kind "capture" is a .zip that must tell its cameras.
+        """
         tell("checking the upload", 0, 0)
         remarks: list[str] = []
-        if kind == "zip":
+        if kind in ("zip", "capture"):
             place = uploads.unpack(files[0], folder, self.limits)
         else:
-            photos = [uploads.collect_photos(files, folder, self.limits)] if kind == "photos" else list(files)
-            place = folder.path / "capture"
+            place = uploads.collect_photos(files, folder, self.limits) if kind == "photos" else files[0]
+        if kind in ("photos", "video") or (kind == "zip" and uploads.are_plain_photos(place, self.limits)):
+            photos, place = place, folder.path / "capture"
             remarks = self._reconstruct(photos, place, tell)
         capture = open_scene(place, background=self._background, cache=self._cache, inside=folder.path)
         uploads.check_photos(capture, self.limits)
@@ -71,12 +75,12 @@ class Opener:
         capture = replace(capture, name=name, warnings=(*capture.warnings, *remarks))
         return Found(capture, uploads.digest(files), source, folder)
 
-    def _reconstruct(self, photos: Sequence[Path], place: Path, tell: Tell) -> list[str]:
+    def _reconstruct(self, photos: Path, place: Path, tell: Tell) -> list[str]:
         """Find cameras by structure from motion, for one person at a time; returns what is less than good about it."""
         while not self._reconstructing.acquire(timeout=1):
             tell("waiting for the photos of somebody else", 0, 0)
         try:
-            report = write_photo_scene(photos, place, SFM_CONFIG, on_step=tell)
+            report = write_photo_scene([photos], place, SFM_CONFIG, on_step=tell)
         finally:
             self._reconstructing.release()
         return report.lines() if report.not_registered or report.unreadable or report.advice else []

@@ -48,6 +48,10 @@ def build_page(viewer: Viewer) -> gr.Blocks:
     def begin(request: gr.Request) -> Any:
         return gr.update(session=viewer.session(request).id)
 
+    def list_choices(request: gr.Request) -> Any:
+        session = viewer.session(request)
+        return gr.update(choices=session.choices(), value=session.scene.source if session.scene else None)
+
     jobs = Jobs()
     with gr.Blocks(title="nvs view", analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)) as page:
         add_endpoints(viewer, page)
@@ -61,15 +65,17 @@ def build_page(viewer: Viewer) -> gr.Blocks:
                 _part("map")
                 with gr.Tabs():
                     with gr.Tab("Scene"):
-                        openers = _scene_tab(viewer, jobs)
+                        choice, openers = _scene_tab(viewer, jobs)
                     with gr.Tab("Compare"):
                         _part("compare")
                     with gr.Tab("Camera path"):
                         _path_tab(viewer)
         # What is asked for last wins: it ends the job before it.
-        view.act(_actor(viewer, jobs), view, [job, stop], trigger_mode="multiple", **QUIET)
+        event = view.act(_actor(viewer, jobs), view, [job, stop], trigger_mode="multiple", **QUIET)
+        event.then(list_choices, None, choice, **QUIET)
         for listen, handler, source in openers:
             event = listen(handler, source, [job, stop], trigger_mode="multiple", **QUIET)
+            event.then(list_choices, None, choice, **QUIET)
             if isinstance(source, gr.File):  # else the next upload would come with the files of this one
                 event.then(lambda: None, None, source, **QUIET)
         stop.click(jobs.stop, None, None, **QUIET)
@@ -96,8 +102,8 @@ def _job_row() -> tuple[gr.HTML, gr.Button]:
     return bar, stop
 
 
-def _scene_tab(viewer: Viewer, jobs: Jobs) -> list[tuple[Callable, Callable, gr.Component]]:
-    """What opens scenes: for each component the event, its handler and the input."""
+def _scene_tab(viewer: Viewer, jobs: Jobs) -> tuple[gr.Dropdown, list[tuple[Callable, Callable, gr.Component]]]:
+    """The list of scenes, and what opens scenes: for each component the event, its handler and the input."""
     choices = viewer.choices()
 
     def open_choice(source: str, request: gr.Request) -> Iterator:
@@ -115,7 +121,11 @@ def _scene_tab(viewer: Viewer, jobs: Jobs) -> list[tuple[Callable, Callable, gr.
     upload = gr.File(show_label=False, file_count="multiple", file_types=UPLOADS, height=140, elem_id="nvs-upload")
     add = gr.UploadButton("Add photos to this scene (.zip)", file_types=[".zip"], size="sm", elem_id="nvs-add")
     gr.HTML(_about(viewer.model_info), elem_id="nvs-about")
-    return [(choice.input, open_choice, choice), (upload.upload, open_files, upload), (add.upload, add_files, add)]
+    return choice, [
+        (choice.input, open_choice, choice),
+        (upload.upload, open_files, upload),
+        (add.upload, add_files, add),
+    ]
 
 
 def _path_tab(viewer: Viewer) -> None:
@@ -215,7 +225,7 @@ def _about(model: dict[str, Any]) -> str:
 
 UPLOAD_TEXT = """
 <h2>Your own photos</h2>
-<p>A .zip of photos with their cameras, plain photos from all sides, a video, or a saved scene.</p>
+<p>Photos from all sides, loose or as a .zip, with or without their cameras; a video, or a saved scene.</p>
 """
 HEADER = """
 <h1>nvs view</h1>

@@ -24,6 +24,8 @@ from data import UserError
 if TYPE_CHECKING:
     from apps.viewer.server import Viewer
 
+UPLOADED = "upload:"
+"""How the sources of uploaded scenes begin."""
 Listener = Callable[[dict[str, Any]], None]
 """Takes messages for the browser, in any thread."""
 
@@ -74,23 +76,30 @@ class Session:
         """The open scene as the browser is told of it."""
         return describe(self._scene) if self._scene else None
 
+    def choices(self) -> list[tuple[str, str]]:
+        """(label, source) of the scenes that this tab can open: those of the viewer, and the upload that it shows."""
+        scene, known = self._scene, self.viewer.choices()
+        if scene is None or scene.source in self.viewer.places:
+            return known
+        return [*known, (f"{scene.name} (uploaded)", scene.source)]
+
     def open(self, source: str, views: int | None = None) -> Iterator[Progress]:
         """Open a shipped scene or one of the command line; for an upload, take it up where another tab has left it."""
         known = self.viewer.places.get(source)
         if known is None:
             scene = self.viewer.store.find_source(source)
             if scene is None:
-                raise UserError("This scene is not in memory any more: upload it again, or choose another one.")
+                raise UserError(self._explain_missing(str(source)))
             yield Progress("opening", 1, 1)
             self._show(scene, "opened")
             return
         yield from self._change("opened", lambda tell: self.viewer.opener.open_place(known, source, views, tell))
 
     def open_files(self, files: Sequence[str]) -> Iterator[Progress]:
-        """Open an upload: a .zip of a capture, a saved scene state, photos, or a video."""
+        """Open an upload: a .zip of a capture or of photos, a saved scene state, photos, or a video."""
         places, limits, opener = [Path(f) for f in files], self.viewer.limits, self.viewer.opener
         kind = uploads.kind_of(places, limits)
-        source = f"{'state' if kind == 'state' else 'upload'}:{secrets.token_urlsafe(12)}"
+        source = f"{UPLOADED}{secrets.token_urlsafe(12)}"
 
         def work(tell: Tell) -> OpenScene:
             if kind == "state":
@@ -121,7 +130,7 @@ class Session:
 
         def work(tell: Tell) -> OpenScene:
             with self.viewer.workspace.folder().kept_on_success() as folder:
-                found = self.viewer.opener.find_upload(places, "zip", folder, scene.source, tell)
+                found = self.viewer.opener.find_upload(places, "capture", folder, scene.source, tell)
                 return self.viewer.opener.extend_by_upload(scene, found, tell)
 
         yield from self._change("extended", work)
@@ -243,6 +252,11 @@ class Session:
         self.tell({"t": "scene", "scene": describe(kept), "why": why})
         if self.viewer.store.find(kept.key) is None:  # somebody needed the room in the meantime
             self.lose(kept)
+
+    def _explain_missing(self, source: str) -> str:
+        if source.startswith(UPLOADED):
+            return "This scene is not in memory any more: upload it again, or choose another one."
+        return f"There is no scene {source[:80]!r} here. There are {', '.join(self.viewer.places) or 'none'}."
 
     def _photo_numbers(self, indices: Sequence[int]) -> list[int]:
         """Numbers of photos from someone who may send anything."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from apps.viewer.workspace import Folder, Limits
-from data import PHOTO_SUFFIXES, VIDEO_SUFFIXES, Scene, UserError, unpack_into
+from data import PHOTO_SUFFIXES, VIDEO_SUFFIXES, Scene, UserError, is_plain_photos, unpack_into
 
 REFUSED_SUFFIXES = (".torch", ".pt", ".pth", ".pkl", ".ckpt")
 """Files that hold Python objects; no capture that people share as a .zip of photos needs them."""
@@ -39,21 +39,33 @@ def kind_of(paths: Sequence[Path], limits: Limits) -> str:
     if suffixes <= set(PHOTO_SUFFIXES):
         return "photos"
     raise UserError(
-        "Upload one of these: photos, one video, one .zip with photos and their cameras, or one .safetensors scene "
-        "state."
+        "Upload one of these: photos, one video, one .zip of photos with or without their cameras, or one .safetensors "
+        "scene state."
     )
 
 
 def unpack(path: Path, folder: Folder, limits: Limits) -> Path:
-    """Unpack a .zip into a folder; returns what is the capture in there."""
-    capture = unpack_into(path, folder.path, limits.files, limits.unpacked_bytes).capture
-    for file in folder.path.rglob("*"):
+    """Unpack a .zip into a folder of its name, which failures name; returns what is the capture in there."""
+    place = folder.path / path.name
+    place.mkdir()
+    capture = unpack_into(path, place, limits.files, limits.unpacked_bytes).capture
+    for file in place.rglob("*"):
         if file.is_symlink() or file.name.lower().endswith(REFUSED_SUFFIXES):
             raise UserError(
                 f"The archive holds {file.name}, which is not taken from a browser. Upload pictures, with "
                 "their cameras as JSON or COLMAP files."
             )
     return capture
+
+
+def are_plain_photos(place: Path, limits: Limits) -> bool:
+    """Whether an unpacked folder holds photos without cameras; these are checked by their headers."""
+    if not is_plain_photos(place):
+        return False
+    for path in place.rglob("*"):
+        if path.suffix.lower() in PHOTO_SUFFIXES:
+            _check_header(path, limits)
+    return True
 
 
 def check_photos(scene: Scene, limits: Limits) -> None:
@@ -69,12 +81,7 @@ def collect_photos(paths: Sequence[Path], folder: Folder, limits: Limits) -> Pat
     place = folder.path / "photos"
     place.mkdir()
     for number, path in enumerate(paths):
-        try:
-            with Image.open(path) as picture:
-                size = (picture.height, picture.width)
-        except Exception:  # Pillow raises many types; reading the photos will say what is wrong with this one
-            size = (0, 0)
-        _check_pixels(path.name, size, limits)
+        _check_header(path, limits)
         target = place / path.name
         while target.exists():
             target = place / f"{target.stem}_{number}{path.suffix}"
@@ -89,6 +96,15 @@ def digest(paths: Sequence[Path]) -> str:
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()[:24]
+
+
+def _check_header(path: Path, limits: Limits) -> None:
+    try:
+        with Image.open(path) as picture:
+            size = (picture.height, picture.width)
+    except Exception:  # Pillow raises many types; reading the photos will say what is wrong with this one
+        return
+    _check_pixels(path.name, size, limits)
 
 
 def _check_pixels(name: str, size: tuple[int, int], limits: Limits) -> None:

@@ -32,6 +32,7 @@ from data.parsers import (
 )
 
 MAX_LOOKED_AT = 500
+MAX_NAMED = 5
 
 # Where a folder fits several formats, the first one is taken.
 FORMATS: tuple[ModuleType, ...] = (
@@ -59,8 +60,9 @@ def parse_capture(path: Path) -> tuple[str, Capture]:
         raise UserError(_explain_unknown(path))
     places = _scenes(fitting[0], path)
     if len(places) != 1:
-        some = ", ".join(_below(place, path) for place in places[:5]) + (", ..." if len(places) > 5 else "")
-        raise UserError(f"{path} ({fitting[0].NAME}) holds {len(places)} scenes ({some}). Give one of them.")
+        some = _first([_below(place, path) for place in places])
+        example = f", such as {places[0]}" if places else ""
+        raise UserError(f"{path} ({fitting[0].NAME}) holds {len(places)} scenes ({some}). Give one of them{example}.")
     if places != [path]:
         return parse_capture(places[0])
     capture = fitting[0].parse(path)
@@ -75,6 +77,11 @@ def is_capture(path: Path) -> bool:
     return any(module.matches(path) for module in FORMATS)
 
 
+def is_plain_photos(path: Path) -> bool:
+    """Whether a path is a photo or a folder with photos, maybe in folders of their own, without cameras for them."""
+    return not is_capture(path) and not _captures_in(path) and _has_photos(path)
+
+
 def list_scenes(path: str | os.PathLike[str]) -> list[Path]:
     """The paths of all scenes that a path stands for: those of a list, of a folder of clips, or the path itself."""
     path = Path(path).expanduser()
@@ -84,23 +91,43 @@ def list_scenes(path: str | os.PathLike[str]) -> list[Path]:
 
 def _explain_unknown(path: Path) -> str:
     """Why a path is no capture, and what to do."""
-    entries = sorted(path.iterdir()) if path.is_dir() else []
-    inside = [e.name for e in entries if e.is_dir() and any(module.matches(e) for module in FORMATS)]
+    inside = _captures_in(path)
+    if len(inside) == 1:
+        return f"{path} is not a capture itself, but its folder {inside[0].name} is one. Give {inside[0]}."
     if inside:
-        return f"{path} is not a capture itself, but its folder {inside[0]} is one. Give that."
-    if path.is_dir() and not entries:
+        some = _first([folder.name for folder in inside])
+        return (
+            f"{path} is not a capture itself, but holds {len(inside)} ({some}). Give one of them, such as {inside[0]}."
+        )
+    if path.is_dir() and not any(path.iterdir()):
         return f"{path} is an empty folder. Give the folder of a capture."
-    photos = [e for e in (entries or [path]) if e.suffix.lower() in PHOTO_SUFFIXES]
-    nested = [e for e in entries if e.is_dir() and any(f.suffix.lower() in PHOTO_SUFFIXES for f in _files(e))]
-    if photos or nested:
+    if _has_photos(path):
         return (
             f"{path} holds photos, but no file that tells their cameras. "
-            "Find the cameras with nvs prepare, given the folder of the photos and -o with a place for the scene."
+            f"Find the cameras first: nvs prepare {path} -o SCENE."
         )
     return (
         f"{path} is not a capture of a known format. Give a folder with transforms.json, a COLMAP model in sparse/0 or "
         "another format that README.md lists, or make one of photos, a video or a mesh with nvs prepare."
     )
+
+
+def _captures_in(path: Path) -> list[Path]:
+    """Folders in a folder that look like captures."""
+    return [entry for entry in _folders(path) if is_capture(entry)]
+
+
+def _has_photos(path: Path) -> bool:
+    places = [file for folder in (path, *_folders(path)) for file in _files(folder)] if path.is_dir() else [path]
+    return any(place.suffix.lower() in PHOTO_SUFFIXES for place in places)
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
 def _files(folder: Path) -> list[Path]:

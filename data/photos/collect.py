@@ -13,6 +13,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from data.archive import unpack
 from data.errors import UserError
 from data.files import PHOTO_SUFFIXES, natural_key
 from data.images import PhotoError, decode, read_header, resize
@@ -51,20 +52,25 @@ class Photo:
 def list_photos(inputs: Sequence[Path]) -> list[tuple[str, Path]]:
     """(name, path) of all pictures among files and folders, in natural order; folders without any are searched below.
 
-    Files that a person names are taken whatever their suffix, those of a folder by their suffix.
+    Files that a person names are taken whatever their suffix, those of a folder by their suffix. A .zip stands for the
+    folder in it.
     """
     found: list[tuple[str, Path]] = []
     for source in inputs:
         if not source.exists():
-            raise UserError(f"{source} does not exist. Give a folder with photos, the photos themselves, or a video.")
+            raise UserError(f"{source} does not exist. Give photos, a folder or .zip of them, or a video.")
         if source.is_dir():
             found += _in_folder(source)
+        elif source.suffix.lower() == ".zip":
+            found += _in_folder(unpack(source).capture)
         else:
             found.append((source.name, source))
     once = list({path.resolve(): (name, path) for name, path in found}.values())
     if not once:
         places = ", ".join(map(str, inputs))
-        raise UserError(f"{places} holds no photos. Give a folder with pictures such as .jpg or .png, or a video file.")
+        raise UserError(
+            f"{places} holds no photos. Give a folder or .zip of pictures such as .jpg or .png, or a video file."
+        )
     return once
 
 

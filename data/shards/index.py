@@ -119,9 +119,17 @@ def _expand(entry: str) -> list[str]:
 
 def _read_index(folder: str) -> tuple[tuple[Shard, ...], Packing]:
     url = f"{folder}/{INDEX}"
-    with open_url(url) as file, told(url):
-        # One read of as much as is allowed would also reserve as much memory.
-        text = b"".join(iter(lambda: file.read(2**20) if file.tell() <= MAX_BYTES else b"", b""))
+    try:
+        with open_url(url) as file, told(url):
+            # One read of as much as is allowed would also reserve as much memory.
+            text = b"".join(iter(lambda: file.read(2**20) if file.tell() <= MAX_BYTES else b"", b""))
+    except UserError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise UserError(
+            f"There is no {INDEX} in {folder}, which tells what its .tar files hold. nvs convert CAPTURES SHARDS --to "
+            "shards writes it beside them: copy it along, or make the shards with that."
+        ) from error
     try:
         content = json.loads(text)
         if content["format"] != FORMAT:

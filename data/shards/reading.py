@@ -92,5 +92,6 @@ def _members(stream: IO[bytes], url: str) -> Iterator[dict[str, Any]]:
 
 
 def _sentence(error: BaseException) -> str:
-    text = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")
+    told_by_system = error.strerror.lower() if isinstance(error, OSError) and error.strerror else ""
+    text = re.sub(r"\s+", " ", told_by_system or str(error)).strip().rstrip(".")
     return text[:200] or type(error).__name__

@@ -180,7 +180,9 @@ def _maps(answers: Answers) -> Section:
         row, column = found.patch
         caption = (
             f"{found.scene}: the patch in row {row}, column {column} of target view {found.target}. Green: its ray in "
-            "each input view. Each row has a colour scale of its own."
+            "each input view. Each row has a colour scale of its own. The percentage is the length of what is read of "
+            "the input views, over that length and the length of what was learned in training together; the two may "
+            "point in opposite directions and cancel, so that it is no share of a sum."
         )
         section.drawings.append((figures.draw_read_map(found), caption))
     return section

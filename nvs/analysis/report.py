@@ -13,7 +13,7 @@ from nvs.analysis.alternatives import Alternative, ask_alternatives
 from nvs.analysis.attention import ReadMap, read_map
 from nvs.analysis.distributions import Overlap, query_key_overlap
 from nvs.analysis.inner_steps import StepCurve, inner_step_curve
-from nvs.analysis.probe import Case, NotApplicableError, quality
+from nvs.analysis.probe import Case, NotApplicableError, OnStep, quality
 from nvs.analysis.throughput import ThroughputCurve, chunk_throughput
 from nvs.analysis.updates import Update, memory_updates
 from nvs.analysis.view_counts import ViewCurve, view_curve
@@ -65,30 +65,43 @@ def ask(
     cases: Sequence[Case],
     questions: Questions,
     others: Mapping[str, LaCT],
-    tell: Callable[[str], None] = lambda text: None,
+    on_step: Callable[[str, int, int], object] = lambda text, done, total: None,
 ) -> Answers:
-    """Put all questions; `others` are checkpoints to compare with, `tell` hears what is being done."""
+    """Put all questions; `others` are checkpoints to compare with.
+
+    `on_step` hears what is being done, how much of it is done and how much there is.
+    """
     unanswered: dict[str, str] = {}
 
-    def put(name: str, text: str, question: Callable[[], Any], otherwise: Any) -> Any:
-        tell(text)
+    def put(name: str, text: str, question: Callable[[OnStep], Any], otherwise: Any, total: int = 1) -> Any:
+        on_step(text, 0, total)
         try:
-            return question()
+            answer = question(lambda done: on_step(text, done, total))
         except NotApplicableError as reason:
             unanswered[name] = str(reason)
-            return otherwise
+            answer = otherwise
+        on_step(text, total, total)
+        return answer
 
-    q = questions
+    q, turns = questions, sum(questions.chunks) * (questions.rounds + 1)
     return Answers(
-        psnr=put("psnr", "quality as trained", lambda: quality(model, cases), 0.0),
+        psnr=put("psnr", "quality as trained", lambda _: quality(model, cases), 0.0),
         others={label: quality(other, cases) for label, other in others.items()},
-        steps=put("steps", "inner steps", lambda: inner_step_curve(model, cases, q.steps), None),
-        alternatives=put("alternatives", "ascent, keys", lambda: ask_alternatives(model, others, cases), []),
-        overlaps=put("overlaps", "queries and keys", lambda: query_key_overlap(model, cases), []),
-        updates=put("updates", "updates of the memory", lambda: memory_updates(model, cases), []),
-        maps=put("maps", "read maps", lambda: [read_map(model, case, q.target, q.patch) for case in cases], []),
-        views=put("views", "numbers of input views", lambda: view_curve(model, cases, q.view_counts), None),
-        throughput=put("throughput", "throughput", lambda: chunk_throughput(model, q.chunks, q.rounds), []),
+        steps=put("steps", "inner steps", lambda on: inner_step_curve(model, cases, q.steps, on), None, sum(q.steps)),
+        alternatives=put("alternatives", "ascent, keys", lambda _: ask_alternatives(model, others, cases), []),
+        overlaps=put("overlaps", "queries and keys", lambda _: query_key_overlap(model, cases), []),
+        updates=put("updates", "updates of the memory", lambda _: memory_updates(model, cases), []),
+        maps=put("maps", "read maps", lambda _: [read_map(model, case, q.target, q.patch) for case in cases], []),
+        views=put(
+            "views",
+            "numbers of input views",
+            lambda on: view_curve(model, cases, q.view_counts, on),
+            None,
+            len(q.view_counts),
+        ),
+        throughput=put(
+            "throughput", "throughput", lambda on: chunk_throughput(model, q.chunks, q.rounds, on), [], turns
+        ),
         unanswered=unanswered,
     )
 

@@ -27,11 +27,14 @@ def write_model(tmp_path):
     return write
 
 
-def test_the_page_is_one_file_and_tells_the_numbers(write_model, capture, tmp_path):
+def test_the_page_is_one_file_and_tells_the_numbers(write_model, capture, tmp_path, capsys):
     plain, ascent = write_model("plain"), write_model("up", direction="ascent")
     words = ["analyze", plain, str(capture), "-o", str(tmp_path / "report"), "--compare", ascent]
     assert main([*words, *SHORT, "--chunks", "1", "2", "--rounds", "1"]) == 0
+    told = capsys.readouterr().err
+    assert all(f"inner steps: {done} of 5 (" in told for done in (0, 1, 5)) and "throughput: 6 of 6 (" in told
     page = (tmp_path / "report/report.html").read_text()
+    assert "it is no share of a sum" in page
     numbers = json.loads((tmp_path / "report/report.json").read_text())
     assert not re.findall(r"""(?:src|href)=["'](?!data:image/png;base64,)""", page)
     assert "http" not in re.sub(r"base64,[^\"]*", "", page)

@@ -6,7 +6,7 @@ from apps.cli import main
 
 
 def test_prints_every_variant_in_both_forms(capsys):
-    words = ["--dim", "16", "--head-dim", "8", "--chunks", "3", "--chunk-tokens", "4", "--runs", "1", "--no-train"]
+    words = ["--dim", "16", "--head-dim", "8", "--chunks", "3", "--chunk-tokens", "4", "--runs", "3", "--no-train"]
     assert main(["bench", "memory", *words]) == 0
     told = capsys.readouterr().out
     assert all(f" {name} " in told for name in ("lact", "v1", "v2", "v3", "v4", "v5", "v6"))
@@ -17,6 +17,7 @@ def test_prints_every_variant_in_both_forms(capsys):
     ("words", "told"),
     [
         (["--chunks", "0"], "--chunks 0 is not possible"),
+        (["--runs", "2"], "--runs 2 is too few"),
         (["--dim", "65"], "65 is not a multiple of the memory's head_dim"),
     ],
 )

@@ -31,7 +31,7 @@ def test_state_of_full_attention_grows_and_the_others_stay():
 
 def test_command_writes_picture_and_figures(tmp_path, capsys):
     words = ["bench", "scaling", "-o", str(tmp_path / "new/s.png"), "--views", "1", "2", "--dim", "32", "--layers", "1"]
-    words += ["--image-size", "16", "16", "--runs", "1", "--threads", str(torch.get_num_threads())]
+    words += ["--image-size", "16", "16", "--runs", "3", "--threads", str(torch.get_num_threads())]
     assert main(words) == 0
     assert (tmp_path / "new/s.png").read_bytes().startswith(b"\x89PNG")
     figures = json.loads((tmp_path / "new/s.json").read_text())
@@ -46,6 +46,7 @@ def test_command_writes_picture_and_figures(tmp_path, capsys):
     [
         (["--views", "0"], "--views 0 is not possible: give 1 or more"),
         (["--views", "4", "4"], "Give at least two different numbers of --views"),
+        (["--runs", "2"], "--runs 2 is too few"),
         (["--runs", "0"], "--runs 0 is not possible"),
         (["--threads", "0"], "--threads 0 is not possible"),
         (["-o", "s.json"], "s.json is no name for a picture: let --output end with .png"),

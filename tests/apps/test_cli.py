@@ -14,7 +14,7 @@ import pytest
 
 from apps import cli
 from apps.arguments import run_command
-from data import UserError
+from data import UsageError, UserError
 
 HEAVY = ("torch", "numpy", "lightning", "jsonargparse", "kornia", "rich", "open3d")
 
@@ -170,6 +170,7 @@ class TestArguments:
         assert re.search(r"--image-size N N\s+Height and width in pixels", told)
         assert re.search(r"--seconds SECONDS\s+\(default: 2\.0\)", told)
         assert "-o OUTPUT, --output OUTPUT" in told
+        assert re.search(r"--use-ema\s+\(default: on; --no-use-ema turns it off\)", told)
         assert "Width, in channels." in told
         assert "_size" not in told and "<class" not in told
 
@@ -209,6 +210,30 @@ class TestFailures:
     def test_debug_shows_the_traceback(self, fail, capsys, words):
         assert fail(UserError("No."), *words) == 1
         assert "Traceback" in capsys.readouterr().err
+
+    def test_what_cannot_be_understood_is_wrong_usage(self, fail, capsys):
+        assert fail(UsageError("Say where it goes with -o FOLDER.")) == 2
+        assert capsys.readouterr().err == "nvs: Say where it goes with -o FOLDER.\n"
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            ("render demo gso_toy --trajectory circle", 2),
+            ("convert gso_toy", 2),
+            ("convert gso_toy x --to shards", 2),
+            ("prepare gso_toy", 2),
+            ("prepare procedural", 2),
+            ("inspect gso_toy --background blurple", 2),
+            ("ablate", 2),
+            ("view --auth me", 2),
+            ("inspect nowhere", 1),
+            ("view --port 70000", 1),
+            ("demo --frames 0", 1),
+        ],
+    )
+    def test_two_is_what_cannot_be_understood_and_one_what_does_not_fit(self, monkeypatch, words, code):
+        monkeypatch.chdir(_root() / "data/captures")
+        assert cli.main(words.split()) == code
 
     def test_interruption(self, fail, capsys):
         assert fail(KeyboardInterrupt()) == 130

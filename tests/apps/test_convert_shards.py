@@ -60,7 +60,8 @@ def test_where_nothing_can_be_packed_the_reason_is_told(capture, tmp_path, capsy
 )
 def test_failures_are_told_in_a_sentence(capture, tmp_path, capsys, words, reason):
     places = {"CAPTURE": capture, "OUT": tmp_path / "out"}
-    assert run("convert", *[places.get(word, word) for word in words]) == 1
+    code = 2 if reason in ("--image-size", "where the result goes") else 1
+    assert run("convert", *[places.get(word, word) for word in words]) == code
     told = capsys.readouterr().err
     assert reason in told and "Traceback" not in told and not (tmp_path / "out").exists()
     assert open_scene(capture).frames  # still there

@@ -162,6 +162,6 @@ def test_wrong_requests_are_told(run, capture, checkpoint, tmp_path):
     code, _, err = run("inspect", capture, "--image-size", "0", "5")
     assert code == 1 and "--image-size" in err
     code, _, err = run("inspect", capture, "--background", "beige")
-    assert code == 1 and "no colour" in err
+    assert code == 2 and "no colour" in err
     code, _, err = run("inspect", capture, "--dump", capture / "transforms.json")
     assert code == 1

@@ -188,7 +188,7 @@ def test_bad_input_is_told_in_one_sentence(mesh, tmp_path, capsys, monkeypatch, 
     (tmp_path / "list.txt").write_text("gone.obj\n")
     (tmp_path / "blank.txt").write_text("# nothing yet\n")
     (tmp_path / "noise.txt").write_bytes(b"\xff\xfe\xff")
-    assert main(["prepare", *words]) == 1
+    assert main(["prepare", *words]) == (2 if told == "-o" else 1)
     error = capsys.readouterr().err.strip()
     assert told in error
     assert "Traceback" not in error

@@ -43,7 +43,9 @@ class TestChoice:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).touch()
 
-    @pytest.mark.parametrize("words", ["photos", "b -o set", "photos/a.jpg x.png", "walk.MOV --frames 9", "gone"])
+    @pytest.mark.parametrize(
+        "words", ["photos", "b -o set", "photos/a.jpg x.png", "walk.MOV --frames 9", "gone", "a.zip"]
+    )
     def test_photos(self, words):
         assert function_for(words.split()) is prepare_photos
 
@@ -73,7 +75,6 @@ class TestChoice:
         (["note.mp4", "-o", "x"], "cannot be read as a video"),
         (["two", "-o", "x"], "2 readable photos"),
         (["broken", "-o", "x"], "c.jpg: unreadable"),
-        (["two"], "-o FOLDER"),
         (["two", "-o", "x", "--max-size", "5"], "--max-size is 5"),
         (["note.mp4", "-o", "x", "--frames", "1"], "--frames is 1"),
     ],
@@ -94,8 +95,10 @@ def test_bad_input_is_told_in_plain_words(tmp_path, capsys, monkeypatch, words, 
     assert not (tmp_path / "x").exists() and not (tmp_path / ".x.part").exists()
 
 
-def test_wrong_usage_is_exit_code_two(tmp_path):
+def test_wrong_usage_is_exit_code_two(tmp_path, capsys):
     assert main(["prepare", str(tmp_path), "-o", "x", "--matching", "all"]) == 2
+    assert main(["prepare", str(tmp_path)]) == 2
+    assert "-o FOLDER" in capsys.readouterr().err
     assert main(["prepare"]) == 2
 
 

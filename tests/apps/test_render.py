@@ -202,7 +202,7 @@ class TestBadInput:
         (tmp_path / "file").write_text("")
         trajectory.save(tmp_path / "path.json", trajectory.orbit(None, 3, radius=2.0, elevation=0.0))
         capsys.readouterr()
-        assert main(["render", checkpoint, state, *words]) == 1
+        assert main(["render", checkpoint, state, *words]) == (2 if "circle" in words else 1)
         told = capsys.readouterr()
         assert message in told.err and "Traceback" not in told.err and len(told.err.strip().splitlines()) == 1
         assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "path.json"]

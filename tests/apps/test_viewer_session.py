@@ -141,7 +141,7 @@ def test_a_saved_state_opens_again_and_looks_the_same(viewer, tmp_path):
     assert not scene["editable"]
     assert not any(photo["pixels"] for photo in scene["photos"])
     assert other.render(home(session)) == picture
-    assert [name for _, name in other.thumbnails()] == ["photo 1", "photo 2", "photo 3", "photo 4"]
+    assert [name for _, name in other.thumbnails()] == ["photo 0", "photo 1", "photo 2", "photo 3"]
     with pytest.raises(UserError, match="holds no photos"):
         finish(other.choose_inputs([]))
 

@@ -53,6 +53,8 @@ def test_an_archive_opens_and_its_files_go_with_it(viewer, capture, tmp_path):
     assert scene["name"] == "balls"
     assert len(scene["photos"]) == 8
     assert scene["source"].startswith("upload:")
+    assert session.choices() == [*viewer.choices(), ("balls (uploaded)", scene["source"])]
+    assert viewer.find("session-two").choices() == viewer.choices()
     folder = session.scene.folder.path
     assert folder.is_relative_to(viewer.workspace.root)
     finish(viewer.find("session-two").open(scene["source"]))  # as a page does that is loaded again
@@ -63,6 +65,13 @@ def test_an_archive_opens_and_its_files_go_with_it(viewer, capture, tmp_path):
     assert not folder.exists()
     with pytest.raises(UserError, match="upload it again"):
         finish(viewer.find("session-three").open(scene["source"]))
+
+
+def test_an_archive_of_several_captures_is_told(viewer, write_capture, tmp_path):
+    for name in ("left", "right"):
+        write_capture(f"set/{name}", frames=3)
+    told = refuse(viewer, [pack(tmp_path / "set", tmp_path / "set.zip")], "holds 2")
+    assert told == "set.zip is not a capture itself, but holds 2 (left, right). Give one of them, such as left."
 
 
 def test_the_same_upload_is_in_memory_once(viewer, capture, tmp_path):
@@ -127,6 +136,7 @@ def test_what_is_too_much_is_refused(viewer, capture, tmp_path):
     shutil.copytree(capture, huge)
     Image.new("L", (101, 100)).save(huge / "images/000.png")
     refuse(viewer, [pack(huge, tmp_path / "huge.zip")], "million pixels")
+    refuse(viewer, [pack(huge / "images", tmp_path / "loose.zip")], "million pixels")
     refuse(viewer, [str(capture / "images/000.png")] * 41, "at most 40")
 
 
@@ -192,12 +202,18 @@ def test_photos_go_through_structure_from_motion(viewer, capture, monkeypatch, t
 
     monkeypatch.setattr(opening, "write_photo_scene", stand_in)
     files = [str(path) for path in sorted((capture / "images").iterdir())]
-    session = viewer.find(SESSION)
-    steps = finish(session.open_files(files))
-    assert ("comparing photos", 1, 2) in [(s.text, s.done, s.total) for s in steps]
-    assert asked == [[Path(file).name for file in files]]
-    assert len(session.describe()["photos"]) == 8
-    assert session.describe()["warnings"] == ["8 of 9 photos registered"]
+    archive = pack(capture / "images", tmp_path / "loose.zip")
+    for number, upload in enumerate((files, [archive])):
+        session = viewer.find(f"session-{number}")
+        steps = finish(session.open_files(upload))
+        assert ("comparing photos", 1, 2) in [(s.text, s.done, s.total) for s in steps]
+        assert asked == [[Path(file).name for file in files]] * (number + 1)
+        assert len(session.describe()["photos"]) == 8
+        assert session.describe()["warnings"] == ["8 of 9 photos registered"]
+    assert session.describe()["name"] == "loose"
+    with pytest.raises(UserError, match="no file that tells their cameras"):
+        finish(session.add_files([archive]))
+    assert len(asked) == 2
     with pytest.raises(UserError, match="with cameras"):
         finish(session.add_files(files))
 
@@ -228,6 +244,6 @@ def test_the_room_for_uploads_is_bounded(capture, tmp_path):
 
 def test_opening_a_path_that_was_not_named_is_refused(viewer, capture):
     for source in (str(capture), "/etc/passwd", "given:7", "bundled:../secret", ""):
-        with pytest.raises(UserError):
+        with pytest.raises(UserError, match=r"There is no scene '.*' here\. There are given:0, bundled:gso_toy"):
             finish(viewer.find(SESSION).open(source))
     assert opened(viewer).scene.name == "balls"

@@ -152,6 +152,7 @@ def test_good_zip_opens_also_after_a_bad_one(screen: Screen, capture: Path, tmp_
     screen.wait(f"app.scene && app.scene.id !== '{before}'")
     screen.settle()
     assert screen.ask("app.scene.photos.length") == 8
+    screen.page.wait_for_function("() => document.querySelector('#nvs-choice input').value === 'balls (uploaded)'")
     before = screen.picture()
     screen.drag(0.1, 0.1)
     assert psnr(before, screen.picture()) < 40

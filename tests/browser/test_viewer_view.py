@@ -92,7 +92,8 @@ def test_set_up_makes_the_horizon_follow(screen: Screen) -> None:
 def test_photos_are_reached_exactly_by_thumbnail_digit_and_map(screen: Screen) -> None:
     photo = screen.ask("app.scene.photos.find((one) => one.role === 'held-out')")
     row = screen.page.locator(f'.nvs-strip li[data-photo="{photo["i"]}"]')
-    row.get_by_role("button").click()
+    assert row.inner_text().strip() == str(photo["i"])  # the number that nvs inspect and the API give it
+    row.get_by_role("button", name=f"Go to photo {photo['i']}, held out").click()
     screen.wait(f"app.camera.photo === {photo['i']}")
     screen.settle()
     assert np.array_equal(screen.c2w.ravel(), photo["c2w"])

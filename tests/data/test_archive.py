@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,18 @@ def test_dots_that_stay_inside_the_archive_are_taken(capture, tmp_path):
     shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "balls")
     shutil.rmtree(capture)
     assert len(open_scene(tmp_path / "packed.zip")) == 8
+
+
+def test_one_of_several_captures_in_an_archive(write_capture, tmp_path):
+    for name in ("left", "right"):
+        write_capture(f"set/{name}", frames=3)
+    archive = Path(shutil.make_archive(str(tmp_path / "set"), "zip", tmp_path / "set"))
+    with pytest.raises(UserError, match=r"set\.zip .* holds 2 \(left, right\)\. .* such as .*set\.zip/left\."):
+        open_scene(archive)
+    scene = open_scene(archive / "right")
+    assert (scene.name, len(scene)) == ("right", 3)
+    with pytest.raises(UserError, match=r"set\.zip/up does not exist"):
+        open_scene(archive / "up")
 
 
 @pytest.mark.parametrize("name", [n for n in scene_files.WRITERS if n not in ("scene_lists", "zip")])

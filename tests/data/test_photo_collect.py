@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,15 @@ class TestCollect:
         save_photo(photos / ".hidden.jpg")
         save_photo(photos / "small" / "thumbnail.jpg")
         assert [name for name, _ in collect.list_photos([photos])] == [f"photo {i}.jpg" for i in range(8, 15)]
+
+    def test_a_zip_stands_for_the_folder_in_it(self, photos, tmp_path):
+        loose = collect.list_photos([photos])
+        packed = collect.list_photos([Path(shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "photos"))])
+        assert [name for name, _ in packed] == [name for name, _ in loose]
+        assert [path.read_bytes() for _, path in packed] == [path.read_bytes() for _, path in loose]
+        (tmp_path / "broken.zip").write_bytes(b"no archive")
+        with pytest.raises(UserError, match="cannot be unpacked"):
+            collect.list_photos([tmp_path / "broken.zip"])
 
     def test_sub_folders_count_only_if_the_folder_has_none(self, tmp_path):
         for name in ("b/1.jpg", "a/1.jpg", "a/2.PNG"):

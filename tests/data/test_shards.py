@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 import threading
 from dataclasses import replace
@@ -224,7 +225,7 @@ def test_workers_read_from_a_web_server(server):
     shown = [capture_of(b) for b in islice(DataLoader(stream, batch_size=None, num_workers=2), 12)]
     # The one worker has three shards, the other has three, of two captures each.
     assert sorted(shown) == list(range(12))
-    with pytest.raises(data.UserError, match="cannot be read"):
+    with pytest.raises(data.UserError, match=r"There is no shards\.json in http"):
         find_shards([f"{server}/none"])
 
 
@@ -249,8 +250,8 @@ def test_fields_of_view_follow_the_cut(write_capture, tmp_path):
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("nowhere", "cannot be read"),
-        ("memory://nowhere/set", "cannot be read"),
+        ("nowhere", "There is no shards.json in"),
+        ("memory://nowhere/set", "There is no shards.json in"),
         ("nothing://bucket/set", "nothing"),
         ("none*.tar", "No shard matches"),
         ("a{1..2", "braces that do not match"),
@@ -260,6 +261,13 @@ def test_fields_of_view_follow_the_cut(write_capture, tmp_path):
 def test_shards_that_are_not_there_are_told(packed, place, reason):
     with pytest.raises(data.UserError, match=reason):
         find_shards([place if "://" in place else str(packed / place)])
+
+
+def test_a_tar_without_its_index_is_told_what_to_do(packed, tmp_path):
+    shutil.copy(packed / "many/000000.tar", tmp_path)
+    with pytest.raises(data.UserError, match=r"^There is no shards\.json in .*nvs convert .* --to shards") as caught:
+        find_shards([str(tmp_path / "000000.tar")])
+    assert "Errno" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def test_without_weights_it_says_so_and_what_to_do(nothing_found):
     assert isinstance(missing, Unavailable)
     assert str(missing).startswith("not available: ")
     assert "--lpips-weights" in str(missing)
+    assert "https://download.pytorch.org/models/vgg16-397923af.pth" in str(missing)
 
 
 def test_weights_are_found_in_variable_and_cache(nothing_found, weights_file, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ import nvs
 from nvs import memory as layers
 from nvs.checkpoint import read_checkpoint
 from nvs.memory import CONFIG_TYPES, LAYERS, Grid, MemoryConfig, RayFrames, SoftmaxConfig, build_memory, scan, variant
-from nvs.memory.base import scan_one_by_one
+from nvs.memory.base import known_rays, scan_one_by_one
 
 FILES = sorted((Path(__file__).parents[2] / "configs/memory").glob("*.yaml"))
 HEAD, HEADS, DIM = 16, 2, 32

@@ -48,7 +48,7 @@ export class Compare {
   _fill() {
     const photos = ordered(app.scene).filter((photo) => photo.pixels);
     const group = (label, roles) => {
-      const options = photos.filter((photo) => roles.includes(photo.role)).map((photo) => make("option", { value: photo.i }, `${photo.i + 1}  ${photo.name}`));
+      const options = photos.filter((photo) => roles.includes(photo.role)).map((photo) => make("option", { value: photo.i }, `${photo.i}  ${photo.name}`));
       return options.length ? make("optgroup", { label }, ...options) : null;
     };
     const groups = [group("Not used", ["held-out", "unused"]), group("Used", ["input"])];

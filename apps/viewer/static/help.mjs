@@ -10,7 +10,7 @@ const LINES = [
   ["← → ↑ ↓", "turn; with Shift, shift"],
   ["+  −", "nearer, farther"],
   ["W A S D, Q E", "fly; with Shift, faster"],
-  ["1 … 9", "go to a photo"],
+  ["1 … 9", "go to the first … ninth photo of the strip"],
   ["[  ]", "previous, next photo"],
   ["R", "reset the view"],
   ["U", "set the up direction"],
@@ -32,6 +32,7 @@ export function showHelp() {
     { class: "nvs-help", "aria-label": "Keys and gestures" },
     make("h2", {}, "Keys and gestures"),
     make("dl", {}, ...rows),
+    make("p", {}, "Photos are numbered from 0, as nvs inspect and --input-views count them."),
     make("p", {}, "Keys work while the view has the focus: click it, or reach it with Tab."),
     close,
   );

@@ -131,7 +131,7 @@ export class Map3D {
   _point(event) {
     const photo = event.buttons ? null : this._photoAt(event.offsetX, event.offsetY);
     this.element.classList.toggle("nvs-over", Boolean(photo));
-    this.element.title = photo ? `Go to photo ${photo.i + 1}` : "";
+    this.element.title = photo ? `Go to photo ${photo.i}, ${photo.name}` : "";
   }
 
   /** The photo at a place, or the nearest one within reach of a finger. */

@@ -43,8 +43,8 @@ export class Photos {
       {
         type: "button",
         class: "nvs-thumb",
-        title: `Go to ${photo.name}${key}`,
-        "aria-label": `Go to photo ${photo.i + 1}, ${ROLES[photo.role]}`,
+        title: `Go to photo ${photo.i}, ${photo.name}${key}`,
+        "aria-label": `Go to photo ${photo.i}, ${ROLES[photo.role]}`,
         onclick: () => app.flyToPhoto(photo.i),
       },
       picture,
@@ -54,10 +54,10 @@ export class Photos {
       value: photo.i,
       checked: photo.role === "input",
       disabled: !scene.editable,
-      "aria-label": `Use photo ${photo.i + 1}`,
+      "aria-label": `Use photo ${photo.i}`,
       onchange: () => this._count(),
     });
-    return make("li", { "data-photo": photo.i, "data-role": photo.role }, go, make("label", { class: "nvs-check" }, box, `${photo.i + 1}`));
+    return make("li", { "data-photo": photo.i, "data-role": photo.role }, go, make("label", { class: "nvs-check" }, box, `${photo.i}`));
   }
 
   /** The thumbnails that lines in space carry, as pictures that a canvas can draw. */

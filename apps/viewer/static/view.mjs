@@ -153,7 +153,7 @@ export class View {
   _describe() {
     const photo = app.camera.photo;
     if (photo === null) return "Full picture shown.";
-    return `Full picture shown, at the camera of photo ${photo + 1}.`;
+    return `Full picture shown, at the camera of photo ${photo}.`;
   }
 
   _showState() {
