@@ -74,7 +74,10 @@ def bench_model(
     from rich.console import Console
 
     from apps.bench_peak import ModelChoice, measure_peaks
+    from data import UserError
 
+    if compile and not train:
+        raise UserError("--compile is for the training step, which --no-train leaves out: give one of them.")
     _check({"--runs": runs, "--inputs": inputs, "--threads": threads, "--slice-tokens": slice_tokens}, memory_inputs)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -83,9 +86,7 @@ def bench_model(
     tasks |= _training_tasks(newton_schulz_form, compile) if train else {}
     h, w = image_size
     about = f"{inputs} input views of {h}x{w}, {torch.get_num_threads()} CPU threads, {runs} interleaved runs"
-    about += (
-        f"{', gram' if newton_schulz_form == 'gram' else ''}{', compiled training step' if compile and train else ''}"
-    )
+    about += f"{', gram' if newton_schulz_form == 'gram' else ''}{', compiled training step' if compile else ''}"
     about += ", processor time" if processor_time else ""
     print(about, file=sys.stderr, flush=True)
     times = _interleave(tasks, runs, time.process_time if processor_time else time.perf_counter)

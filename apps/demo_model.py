@@ -1,7 +1,7 @@
 """The recipe of the shipped checkpoint as one command: `python -m apps.demo_model`, in the folder of the repository.
 
-It makes the data, trains both stages, writes the weights in bfloat16 and evaluates them. What is done is not done again
-and a run that was stopped goes on, so the same command, repeated, finishes the work.
+It makes the data, trains both stages, writes the weights in bfloat16 and evaluates them. Data that is there and stages
+that are done are kept, and a run that was stopped goes on, so the same command, repeated, finishes the work.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def make_model(
     configuration.
     """
     objects, shapes = Path(f"out/objects{recipe.size}"), Path(f"out/procedural{recipe.size}")
+    if missing := [stage for stage in recipe.stages if not Path(f"configs/{stage}.yaml").is_file()]:
+        raise UserError(f"There is no configs/{missing[0]}.yaml here: call this in the folder of the repository.")
     if meshes is not None:
         prepare_objects(recipe, meshes, objects, up)
     if only_objects:
@@ -119,8 +121,11 @@ def split_meshes(folder: Path) -> dict[str, dict[str, Path]]:
     found = find_meshes([str(folder)])
     manifest = folder / "manifest.csv"
     if manifest.is_file():
-        with manifest.open(encoding="utf-8-sig", newline="") as file:
-            told = {row.get("file"): row.get("split") for row in csv.DictReader(file)}
+        try:
+            with manifest.open(encoding="utf-8-sig", newline="") as file:
+                told = {row.get("file"): row.get("split") for row in csv.DictReader(file)}
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{manifest} cannot be read as UTF-8 CSV ({error}).") from error
         splits = {name: told.get(path.relative_to(folder).as_posix()) for name, path in found.items()}
     elif any((folder / split).is_dir() for split in SPLITS):
         splits = {name: path.relative_to(folder).parts[0] for name, path in found.items()}
@@ -188,6 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
     o: Any = parser.parse_args(arguments)
     if o.only_objects and o.meshes is None:
         parser.error("--only-objects needs --meshes")
+    if o.minutes and min(o.minutes) <= 0:
+        parser.error("--minutes must be above 0")
     output = o.output or Path("out/demo_model_gpu" if o.gpu else "out/demo_model")
     try:
         make_model(GPU if o.gpu else CPU, output, o.meshes, o.up, o.minutes, o.only_objects)

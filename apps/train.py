@@ -97,7 +97,7 @@ def train(
         _say(f"Saved at step {trainer.global_step}: {folder / 'last.ckpt'}; go on with --resume last.")
         raise KeyboardInterrupt
     _say(f"Done at step {trainer.global_step}: {folder / 'last.ckpt'}")
-    if math.isfinite(keeper.best):
+    if math.isfinite(keeper.best) and (folder / "best.ckpt").is_file():  # a run resumed from elsewhere has its own
         _say(f"Best on held-out photos, {keeper.best:.2f} dB: {folder / 'best.ckpt'}")
 
 

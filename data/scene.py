@@ -74,17 +74,18 @@ class Scene:
 
         Where every frame is held out, all are taken.
         """
-        held_out = set(self._held_out)
+        held_out = set(self.held_out)
         return self.split.get("train") or [i for i in range(len(self)) if i not in held_out] or list(range(len(self)))
 
     @property
-    def _held_out(self) -> list[int]:
+    def held_out(self) -> list[int]:
+        """Photos that the files keep from training: those for tests, else for validation, else all the others."""
         train = set(self.split.get("train") or range(len(self)))
         return self.split.get("test") or self.split.get("val") or [i for i in range(len(self)) if i not in train]
 
     def hold_out(self, every: int) -> Scene:
         """The scene with every k-th photo (k of 2 or more) kept for tests, where its files keep none; 0 keeps none."""
-        if not every or self._held_out:
+        if not every or self.held_out:
             return self
         test = list(range(len(self)))[every // 2 :: every]
         return replace(self, split={"train": [i for i in range(len(self)) if i not in set(test)], "test": test})
@@ -138,7 +139,7 @@ class Scene:
         other frames are targets unless a number is given.
         """
         pool = self.input_pool
-        held_out = [i for i in self._held_out if i not in set(pool)]
+        held_out = [i for i in self.held_out if i not in set(pool)]
         if not 1 <= inputs <= len(pool):
             raise UserError(
                 f"{self.name} has {len(pool)} frames to choose inputs from, but {inputs} are asked for. "
@@ -222,8 +223,11 @@ def _parse(path: Path) -> tuple[str, Capture]:
     if archive is None:
         return parse_capture(path)
     root, folder = unpack(archive)
+    place = folder / path.relative_to(archive)
+    if not place.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"{path} leads out of the archive. Give {archive}/NAME with the name of a capture in it.")
     try:
-        name, capture = parse_capture(folder / path.relative_to(archive))
+        name, capture = parse_capture(place)
     except UserError as error:
         raise UserError(str(error).replace(str(folder), str(archive))) from error
     return name, keep_inside(capture, root)

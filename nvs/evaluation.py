@@ -84,7 +84,7 @@ def evaluate(
             skipped.append(scene)
             continue
         try:
-            scene = scene.hold_out(_holdout_every(model, settings))
+            scene = scene.hold_out(holdout_every(model, settings))
             inputs, targets = choose_views(scene, settings)
             run = run_scene(model, scene, inputs, targets, image_size, settings.views_per_batch)
             result = score(scene, inputs, targets, run, metric, range_warnings(model, run.inputs))
@@ -225,7 +225,8 @@ def _open(path: Path, background: str) -> Scene | SkippedScene:
         return SkippedScene(str(path), "not readable", str(error))
 
 
-def _holdout_every(model: LaCT, settings: Settings) -> int:
+def holdout_every(model: LaCT, settings: Settings) -> int:
+    """Every how many photos one is held out where files hold out none: as asked for, or as the model was trained."""
     if settings.holdout_every is not None:
         return settings.holdout_every
     return model.trained.holdout_every if model.trained else 0

@@ -42,6 +42,8 @@ class TrainedRange:
                 raise ValueError(f"trained {name} must be two numbers above 0, got {getattr(self, name)}")
         if self.normalization not in ("focus", "mean_pose", "none"):
             raise ValueError(f"unknown normalization {self.normalization!r}; expected focus, mean_pose or none")
+        if not isinstance(self.holdout_every, int) or self.holdout_every < 0 or self.holdout_every == 1:
+            raise ValueError(f"trained holdout_every must be 0 or a number from 2, got {self.holdout_every!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as checkpoints keep them."""

@@ -209,7 +209,7 @@ def _found(scene: OpenScene) -> Found:
 
 
 def _held_out(capture: Scene) -> list[int]:
-    return capture.split.get("test") or capture.split.get("val") or list(range(len(capture)))
+    return capture.held_out or list(range(len(capture)))
 
 
 def _identity(capture: Scene) -> str:

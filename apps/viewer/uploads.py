@@ -59,25 +59,26 @@ def unpack(path: Path, folder: Folder, limits: Limits) -> Path:
 
 
 def are_plain_photos(place: Path, limits: Limits) -> bool:
-    """Whether an unpacked folder holds photos without cameras; these are checked by their headers."""
+    """Whether an unpacked folder holds photos without cameras; these are counted, and checked by their headers."""
     if not is_plain_photos(place):
         return False
-    for path in place.rglob("*"):
-        if path.suffix.lower() in PHOTO_SUFFIXES:
-            _check_header(path, limits)
+    photos = [path for path in place.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES]
+    _check_count("The archive", len(photos), limits)
+    for path in photos:
+        _check_header(path, limits)
     return True
 
 
 def check_photos(scene: Scene, limits: Limits) -> None:
     """Refuse a capture whose photos would take too much memory."""
-    if len(scene) > limits.photos:
-        raise UserError(f"{scene.name} has {len(scene)} photos; the viewer takes at most {limits.photos}.")
+    _check_count(scene.name, len(scene), limits)
     for frame in scene.frames:
         _check_pixels(frame.name, frame.image_size, limits)
 
 
 def collect_photos(paths: Sequence[Path], folder: Folder, limits: Limits) -> Path:
     """Put photos, checked by their headers, into one folder under their own names."""
+    _check_count("The upload", len(paths), limits)
     place = folder.path / "photos"
     place.mkdir()
     for number, path in enumerate(paths):
@@ -96,6 +97,11 @@ def digest(paths: Sequence[Path]) -> str:
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()[:24]
+
+
+def _check_count(name: str, photos: int, limits: Limits) -> None:
+    if photos > limits.photos:
+        raise UserError(f"{name} has {photos} photos; the viewer takes at most {limits.photos}.")
 
 
 def _check_header(path: Path, limits: Limits) -> None:

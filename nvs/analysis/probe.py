@@ -14,7 +14,15 @@ from torch import Tensor
 
 from data import Cameras, Scene, UserError, Views
 from nvs.blocks import Block
-from nvs.evaluation import Settings, SkippedScene, choose_image_size, choose_views, open_scenes, run_scene
+from nvs.evaluation import (
+    Settings,
+    SkippedScene,
+    choose_image_size,
+    choose_views,
+    holdout_every,
+    open_scenes,
+    run_scene,
+)
 from nvs.memory import Grid, State
 from nvs.metrics import psnr
 from nvs.model import LaCT
@@ -65,6 +73,7 @@ def find_cases(model: LaCT, paths: Sequence[Path | str], settings: Settings) -> 
     for scene in open_scenes(paths, model.trained.background if model.trained else "white"):
         if isinstance(scene, SkippedScene):
             raise UserError(scene.detail)
+        scene = scene.hold_out(holdout_every(model, settings))
         cases.append(Case(scene, *choose_views(scene, settings), size))
     if not cases:
         raise UserError("There is no capture to look at: give at least one.")

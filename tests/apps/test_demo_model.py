@@ -108,11 +108,21 @@ def test_commands_run_as_a_person_runs_them(capfd):
         demo_model.run_nvs("nonsense")
 
 
-def test_wrong_usage(tmp_path, capsys):
+def test_wrong_usage(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit):
         demo_model.main(["--only-objects"])
     assert demo_model.main(["--only-objects", "--meshes", str(tmp_path)]) == 1
     assert "no mesh files" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert demo_model.main([]) == 1
+    assert "in the folder of the repository" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_manifest_that_cannot_be_read_is_told(tmp_path):
+    (fill(tmp_path, "a.glb") / "manifest.csv").write_bytes(b"file,split\n\xff\xfe,train\n")
+    with pytest.raises(UserError, match="cannot be read as UTF-8"):
+        demo_model.split_meshes(tmp_path)
 
 
 @pytest.mark.slow

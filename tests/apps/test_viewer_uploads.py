@@ -223,6 +223,15 @@ def test_photos_go_through_structure_from_motion(viewer, capture, monkeypatch, t
     stopped.close()
 
 
+def test_too_many_photos_are_refused_before_their_cameras_are_searched(capture, tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "write_photo_scene", lambda *_, **__: pytest.fail("was searched"))
+    viewer = make_viewer([capture], Limits(photos=7))
+    files = [str(path) for path in sorted((capture / "images").iterdir())]
+    for upload in (files, [pack(capture / "images", tmp_path / "loose.zip")]):
+        refuse(viewer, upload, "8 photos; the viewer takes at most 7")
+    viewer.close()
+
+
 def test_the_room_for_uploads_is_bounded(capture, tmp_path):
     viewer = make_viewer([capture], Limits(disk_bytes=1000))
     archive = pack(capture, tmp_path / "balls.zip")

@@ -58,6 +58,9 @@ def test_one_of_several_captures_in_an_archive(write_capture, tmp_path):
     assert (scene.name, len(scene)) == ("right", 3)
     with pytest.raises(UserError, match=r"set\.zip/up does not exist"):
         open_scene(archive / "up")
+    for outside in ("..", "left/../../..", "../left"):
+        with pytest.raises(UserError, match="leads out of the archive"):
+            open_scene(archive / outside)
 
 
 @pytest.mark.parametrize("name", [n for n in scene_files.WRITERS if n not in ("scene_lists", "zip")])

@@ -244,6 +244,13 @@ def test_a_layer_without_meaning_for_a_question_has_the_reason_told(capture):
     json.dumps(answers.to_dict(), allow_nan=False)
 
 
+def test_photos_that_training_held_out_are_the_targets(capture):
+    tuned = model_with(LaCTConfig(head_dim=16))
+    tuned.trained = nvs.TrainedRange((1, 4), (16, 24), (40.0, 60.0), holdout_every=4)
+    (case,) = find_cases(tuned, [capture], Settings(3, None))
+    assert case.targets == [2, 6] and not set(case.inputs) & {2, 6}
+
+
 def test_captures_and_patches_that_are_not_there_are_told(lact, cases, tmp_path):
     with pytest.raises(UserError):
         find_cases(lact, [tmp_path / "nothing"], Settings(2, 2))

@@ -36,6 +36,12 @@ def test_each_way_out_is_one_line(inputs, words):
     assert words in warning and warning.startswith("outside the trained range: ") and "\n" not in warning
 
 
+@pytest.mark.parametrize("every", [1, -2, "8", 2.5])
+def test_shares_that_leave_no_photo_are_refused(every):
+    with pytest.raises(ValueError, match="holdout_every"):
+        TrainedRange.from_dict({**RANGE.to_dict(), "holdout_every": every})
+
+
 def test_round_trip_through_plain_json():
     assert TrainedRange.from_dict(json.loads(json.dumps(RANGE.to_dict()))) == RANGE
 
