@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from data import MeshSceneConfig, UserError, find_meshes, require_open3d
 
 SPLITS = ("train", "val", "test")
 MAX_MB = 16
+SHIPPED = ("data/captures/skull", "data/captures/gso_toy")
+"""Captures that come with the project: training photos of the first are trained on, the second only judges."""
 PLAIN = {"NVS_KERNELS": "reference"}
 """Environment in which nothing is compiled but what PyTorch brings."""
 
@@ -43,8 +45,10 @@ class Recipe:
 
 
 CPU = Recipe(("demo_attention", "demo"), 64, 32, 3000, 16, packed=False)
-GPU = Recipe(("demo_gpu_attention", "demo_gpu"), 128, 24, 1500, 16, packed=True)
+GPU = Recipe(("demo_gpu_attention", "demo_gpu"), 128, 16, 1500, 16, packed=True)
 VALIDATION_SCENES = 16
+LENSES = {"tele": ((15.0, 22.0), (0.30, 0.40)), "portrait": ((24.0, 34.0), (0.45, 0.60))}
+"""Beside the wide lens of `nvs prepare`: field of view in degrees, and the radius of a mesh that fills the picture."""
 
 
 def make_model(
@@ -72,13 +76,13 @@ def make_model(
     for name, first, count in (("train", 0, recipe.scenes), ("val", recipe.scenes, VALIDATION_SCENES)):
         words = ["-o", str(shapes / name), "--first", str(first), "-n", str(count), "--views", views]
         run_nvs("prepare", "procedural", *words, "--size", *size)
-    known = (objects / "train").exists()
-    trained = [str(shapes / "train/*")]
-    if known:
-        trained.insert(0, str(objects / "train" if recipe.packed else objects / "train/*"))
+    options = [*recipe.options, "--data.scenes"]
+    if (objects / "train").exists():
+        options += [str(objects / ("train" if recipe.packed else "train/*")), str(shapes / "train/*"), SHIPPED[0]]
+    else:
+        options += [str(shapes / "train/*"), SHIPPED[0], "--data.weights", "[0.94, 0.06]"]
     judged = objects if (objects / "val").exists() else shapes
-    options = ["--data.scenes", *trained, *([] if known else ["--data.weights", "null"])]
-    options += ["--data.validation-scenes", str(judged / "val"), *recipe.options]
+    options += ["--data.validation-scenes", str(judged / "val")]
     for number, stage in enumerate(recipe.stages):
         limit = [] if minutes is None else ["--training.max-minutes", str(minutes[number])]
         train(stage, [*options, *limit])
@@ -88,8 +92,7 @@ def make_model(
     if model.stat().st_size > MAX_MB * 1e6:
         raise UserError(f"{model} has {model.stat().st_size / 1e6:.1f} MB, more than the {MAX_MB} that may be shipped.")
     judged = objects / "test" if (objects / "test").exists() else shapes / "val"
-    captures = [str(judged), "data/captures/gso_toy", "data/captures/skull"]
-    run_nvs("eval", str(model), *captures, "-o", str(output / "eval"), "--precision", "auto", "--overwrite")
+    run_nvs("eval", str(model), str(judged), *SHIPPED, "-o", str(output / "eval"), "--precision", "auto", "--overwrite")
 
 
 def prepare_objects(recipe: Recipe, meshes: Path, folder: Path, up: str) -> None:
@@ -100,16 +103,25 @@ def prepare_objects(recipe: Recipe, meshes: Path, folder: Path, up: str) -> None
             continue
         target = folder / "pictures" / split if recipe.packed else folder / split
         config = MeshSceneConfig(views=recipe.object_views, size=(recipe.size, recipe.size), up=up)  # type: ignore[arg-type]
-        try:
-            render_many(found, Path(os.path.abspath(target)), config, overwrite=False, processes=core_count())
-        except UserError as error:
-            if not any(target.glob("*/transforms.json")):
-                raise
-            print(error, file=sys.stderr)
+        render(found, target, config)
+        for turn, (lens, (fov, scale)) in enumerate(LENSES.items() if split == "train" else ()):
+            quarter = {f"{name}-{lens}": found[name] for name in sorted(found)[turn::4]}
+            if quarter:
+                render(quarter, target, replace(config, fov_range=fov, scale_range=scale))
         if recipe.packed and not (folder / split / "shards.json").exists():
             # A capture is found by reading its shard from the start, so that small shards are opened sooner.
             words = ["--image-size", *[str(recipe.size)] * 2, "--quality", "80", "--shard-mb", "1"]
             run_nvs("convert", str(target), str(folder / split), "--to", "shards", *words)
+
+
+def render(meshes: dict[str, Path], folder: Path, config: MeshSceneConfig) -> None:
+    """Make a capture of each mesh; those that are broken are told, as long as there are others."""
+    try:
+        render_many(meshes, Path(os.path.abspath(folder)), config, overwrite=False, processes=core_count())
+    except UserError as error:
+        if not any(folder.glob("*/transforms.json")):
+            raise
+        print(error, file=sys.stderr)
 
 
 def split_meshes(folder: Path) -> dict[str, dict[str, Path]]:
