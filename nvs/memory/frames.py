@@ -22,17 +22,20 @@ class RayFrames(NamedTuple):
     to_world: Float[Tensor, "b n 4 4"]
     to_ray: Float[Tensor, "b n 4 4"]
 
-    def write(self, x: Float[Tensor, "bh n d"]) -> Float[Tensor, "bh n d"]:
-        """Keys or values (heads folded into the batch) in the world."""
-        return _moved(x, self.to_world)
 
-    def ask(self, q: Float[Tensor, "bh n d"]) -> Float[Tensor, "bh n d"]:
-        """Queries for keys in the world."""
-        return _moved(q, self.to_ray.transpose(-1, -2))
+def to_world(frames: RayFrames, x: Float[Tensor, "bh n d"]) -> Float[Tensor, "bh n d"]:
+    """Keys or values (heads folded into the batch) in the world."""
+    return _moved(x, frames.to_world)
 
-    def answer(self, read: Float[Tensor, "bh n d"]) -> Float[Tensor, "bh n d"]:
-        """What was read, in the frame of each token's ray."""
-        return _moved(read, self.to_ray)
+
+def ask_world(frames: RayFrames, q: Float[Tensor, "bh n d"]) -> Float[Tensor, "bh n d"]:
+    """Queries for keys in the world."""
+    return _moved(q, frames.to_ray.transpose(-1, -2))
+
+
+def to_ray(frames: RayFrames, read: Float[Tensor, "bh n d"]) -> Float[Tensor, "bh n d"]:
+    """What was read, in the frame of each token's ray."""
+    return _moved(read, frames.to_ray)
 
 
 def ray_frames(cameras: Cameras, patch: int) -> RayFrames:

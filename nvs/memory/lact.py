@@ -15,6 +15,7 @@ from kernels import linear_apply, rms_norm, silu_unit
 from nvs.layers import Linear
 from nvs.memory import update_rule
 from nvs.memory.base import Grid, known_rays, scan_one_by_one, split_tokens
+from nvs.memory.frames import ask_world, to_ray, to_world
 from nvs.memory.lact_config import LaCTConfig
 from nvs.memory.linear_map import LinearMap, linear_map
 from nvs.memory.update_rule import Rates, Weights
@@ -205,7 +206,7 @@ class LaCTMemory(nn.Module):
         k, v = silu_unit(self._heads(projected[0])), F.silu(self._heads(projected[1]))
         if self.config.ray_frames:
             frames = known_rays(grid)
-            k, v = frames.write(k), frames.write(v)
+            k, v = to_world(frames, k), to_world(frames, v)
         return k, v, self._learning_rates(x)
 
     def _queries(self, x: Tensor, grid: Grid | None) -> Tensor:
@@ -214,7 +215,7 @@ class LaCTMemory(nn.Module):
         else:
             projected = self.query(x)
         q = silu_unit(self._heads(projected))
-        return known_rays(grid).ask(q) if self.config.ray_frames else q
+        return ask_world(known_rays(grid), q) if self.config.ray_frames else q
 
     def _learning_rates(self, x: Tensor) -> Rates:
         if self.rates is None:
@@ -228,7 +229,7 @@ class LaCTMemory(nn.Module):
 
     def _out(self, read: Tensor, grid: Grid | None) -> Tensor:
         if self.config.ray_frames:
-            read = known_rays(grid).answer(read)
+            read = to_ray(known_rays(grid), read)
         normed = rms_norm(read, self.read_norm.weight)
         return self.out(rearrange(normed, "(b h) n d -> b n (h d)", h=self.heads))
 

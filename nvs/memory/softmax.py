@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nvs.memory.base import Grid, MemoryConfig, known_rays, split_tokens
+from nvs.memory.frames import ask_world, to_ray, to_world
 from nvs.memory.linear_map import LinearMap
 
 
@@ -108,7 +109,7 @@ class SoftmaxMemory(nn.Module):
     def read_out(self, read: Float[Tensor, "b h n d"], grid: Grid | None = None) -> Float[Tensor, "b n hd"]:
         """The layer's answer from what was read."""
         if self.config.ray_frames:
-            read = known_rays(grid).answer(read.flatten(0, 1)).view_as(read)
+            read = to_ray(known_rays(grid), read.flatten(0, 1)).view_as(read)
         return self.out(rearrange(read, "b h n d -> b n (h d)"))
 
     def _queries(self, x: Tensor, grid: Grid | None) -> Tensor:
@@ -116,7 +117,7 @@ class SoftmaxMemory(nn.Module):
         q = rearrange(projected, "b n (h d) -> b h n d", h=self.heads)
         q = self.q_norm(q.to(self.q_norm.weight.dtype))
         if self.config.ray_frames:
-            q = known_rays(grid).ask(q.flatten(0, 1)).view_as(q)
+            q = ask_world(known_rays(grid), q.flatten(0, 1)).view_as(q)
         return q.to(projected.dtype)
 
     def _written(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
@@ -124,5 +125,5 @@ class SoftmaxMemory(nn.Module):
         k = self.k_norm(k.to(self.k_norm.weight.dtype))
         if self.config.ray_frames:
             frames = known_rays(grid)
-            k, v = (frames.write(y.flatten(0, 1)).view_as(y) for y in (k, v))
+            k, v = (to_world(frames, y.flatten(0, 1)).view_as(y) for y in (k, v))
         return k, v

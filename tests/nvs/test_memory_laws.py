@@ -15,6 +15,7 @@ from nvs import memory as layers
 from nvs.checkpoint import read_checkpoint
 from nvs.memory import CONFIG_TYPES, LAYERS, Grid, MemoryConfig, RayFrames, SoftmaxConfig, build_memory, scan, variant
 from nvs.memory.base import known_rays, scan_one_by_one
+from nvs.memory.frames import to_ray
 
 FILES = sorted((Path(__file__).parents[2] / "configs/memory").glob("*.yaml"))
 HEAD, HEADS, DIM = 16, 2, 32
@@ -217,12 +218,8 @@ def test_a_map_is_what_the_layer_reads(name):
         read = (base + scores @ values).transpose(1, 2)
         assert scores.shape == (2, HEADS, 12, 18)
         if memory.config.wants_rays:
-            read = (
-                known_rays(place(asking))
-                .answer(read.transpose(1, 2).flatten(0, 1))
-                .unflatten(0, (2, HEADS))
-                .transpose(1, 2)
-            )
+            moved = to_ray(known_rays(place(asking)), read.transpose(1, 2).flatten(0, 1))
+            read = moved.unflatten(0, (2, HEADS)).transpose(1, 2)
         normed = memory.read_norm(read) if hasattr(memory, "read_norm") else read
         answer = memory.apply_state(memory.update_state(state, x, grid=place(x)), asking, place(asking))
         torch.testing.assert_close(memory.out(normed.flatten(2)), answer, rtol=1e-7, atol=1e-7)
