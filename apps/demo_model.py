@@ -18,6 +18,7 @@ from typing import Any
 
 from apps.prepare_meshes import core_count, render_many
 from data import MeshSceneConfig, UserError, find_meshes, require_open3d
+from nvs.training_curve import draw_curves
 
 SPLITS = ("train", "val", "test")
 MAX_MB = 16
@@ -59,7 +60,7 @@ def make_model(
     minutes: tuple[float, float] | None = None,
     only_objects: bool = False,
 ) -> None:
-    """Run every step that is not done yet; the model and its evaluation go into the folder `output`.
+    """Run every step that is not done yet; the model, its evaluation and its curve go into the folder `output`.
 
     `meshes` is a folder of meshes whose vertical axis is `up`; without it, the objects that an earlier call has
     prepared are used, or else procedural scenes alone. `minutes` for each stage take the place of those in its
@@ -93,6 +94,10 @@ def make_model(
         raise UserError(f"{model} has {model.stat().st_size / 1e6:.1f} MB, more than the {MAX_MB} that may be shipped.")
     judged = objects / "test" if (objects / "test").exists() else shapes / "val"
     run_nvs("eval", str(model), str(judged), *SHIPPED, "-o", str(output / "eval"), "--precision", "auto", "--overwrite")
+    try:
+        draw_curves({"model": [Path("runs", stage) for stage in recipe.stages]}, output / "curve.png")
+    except UserError as error:  # runs too short for a validation still give a model
+        print(f"No curve: {error}", file=sys.stderr)
 
 
 def prepare_objects(recipe: Recipe, meshes: Path, folder: Path, up: str) -> None:

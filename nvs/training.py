@@ -146,7 +146,8 @@ class Training(pl.LightningModule):
             self.sheets.append(sheet)
 
     def on_validation_epoch_end(self) -> None:
-        """Write the picture sheet of this validation."""
+        """Note the minutes of training until now, and write the picture sheet of this validation."""
+        self.log("minutes", (self.seconds + time.monotonic() - self.started) / 60)
         if self.sheets:
             folder = self.output / "sheets"
             folder.mkdir(parents=True, exist_ok=True)

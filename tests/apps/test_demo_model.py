@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY = shlex.split("""
 --model.dim 32 --model.layers 2 --model.attention-head-dim 16 --model.memory.head_dim 16 --data.image-size 16 16
 --data.batch-size 2 --data.input-views 1 2 --data.target-views 1 1 --data.workers 0 --data.cache-gb 0.1
---training.max-steps 2 --training.devices 1 --training.compile false
+--training.max-steps 2 --training.validate-every 2 --training.devices 1 --training.compile false
 """)
 
 
@@ -149,6 +149,7 @@ def test_the_whole_recipe_at_tiny_size(monkeypatch, tmp_path, recipe, with_meshe
     demo_model.make_model(tiny, Path("out/result"), meshes)
     model = nvs.load_model("out/result/model.safetensors")
     assert model.trained is not None and model.trained.steps == 2
+    assert Path("out/result/curve.png").exists()
     judged = json.loads(Path("out/result/eval/metrics.json").read_text())["scenes"]
     # Procedural scenes of 3 pictures are too few photos; in a shard, captures are numbered.
     assert [scene["name"] for scene in judged] == ["00000000"] * with_meshes + ["skull", "gso_toy"]

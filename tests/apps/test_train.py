@@ -85,6 +85,8 @@ def test_resumed_run_equals_uninterrupted_run(train, shared, tmp_path, optimizer
         whole, resumed = log(tmp_path / "whole", column), log(tmp_path / "resumed", column)
         assert resumed == pytest.approx({k: x for k, x in whole.items() if k >= 10}, rel=1e-5)
     assert list(log(tmp_path / "resumed", "train/loss")) == list(range(10, 20))
+    minutes = [log(tmp_path / run, "minutes") for run in ("whole", "resumed")]
+    assert 0 < minutes[0][9] < minutes[0][19] and minutes[0][9] < minutes[1][19]  # the clock goes on
     ends = [torch.load(tmp_path / f"{run}/last.ckpt", weights_only=True) for run in ("whole", "resumed")]
     assert ends[0]["global_step"] == 20
     for key in ("state_dict", "training_weights", "optimizer_states", "global_step"):

@@ -1,0 +1,64 @@
+"""Logs of training runs as a curve and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imageio.v3 as iio
+import pytest
+
+from apps import training_curve
+from data import UserError
+from nvs.training_curve import read_curve
+
+HEADING = "step,train/psnr,val/psnr,minutes\n"
+
+
+def write_log(run: Path, version: int, rows: str) -> Path:
+    """A log as Lightning writes it: training rows have no validation."""
+    folder = run / "csv" / f"version_{version}"
+    folder.mkdir(parents=True)
+    (folder / "metrics.csv").write_text(HEADING + rows)
+    return run
+
+
+def test_runs_follow_each_other_and_a_resumed_run_counts_from_where_it_was_resumed(tmp_path):
+    first = write_log(tmp_path / "first", 0, "10,20,,\n10,,15.5,1\n20,,16,2\n30,,11,3\n")
+    write_log(first, 1, "20,,16.5,2.5\n30,,17,4\n")
+    second = write_log(tmp_path / "second", 0, "5,,17.5,0.5\n")
+    write_log(second, 10, "20,,19,2.5\n")
+    write_log(second, 9, "10,,18,1.5\n")
+    curve, seams = read_curve([first, second])
+    assert [tuple(x) for x in curve] == [(1, 15.5), (2.5, 16.5), (4, 17), (4.5, 17.5), (5.5, 18), (6.5, 19)]
+    assert seams == [4]
+
+
+@pytest.mark.parametrize("rows", ["", "10,20,,\n"])
+def test_a_run_without_validations_is_told(tmp_path, rows):
+    run = write_log(tmp_path / "run", 0, rows)
+    with pytest.raises(UserError, match=r"run is not the folder of a training run with validations"):
+        read_curve([run])
+
+
+def test_the_command_draws_a_line_for_each_model(tmp_path, capsys):
+    run = write_log(tmp_path / "run", 0, "10,,15,1\n20,,18,2\n")
+    other = write_log(tmp_path / "other", 0, "10,,14,1\n20,,15,2\n")
+    assert training_curve.main([str(tmp_path / "one.png"), f"a={run}"]) == 0
+    assert training_curve.main([str(tmp_path / "out/two.png"), f"a={run},{run}", f"b={other}"]) == 0
+    one, two = iio.imread(tmp_path / "one.png"), iio.imread(tmp_path / "out/two.png")
+
+    def inked(picture, color):
+        return (abs(picture[..., :3].astype(int) - color).max(-1) < 30).sum()
+
+    blue, orange = (0x1F, 0x5A, 0x99), (0xC4, 0x55, 0x2D)
+    assert inked(one, blue) > 200 and inked(one, orange) == 0
+    assert inked(two, blue) > 200 and inked(two, orange) > 200
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys):
+    assert training_curve.main([str(tmp_path / "x.png"), f"a={tmp_path / 'nowhere'}"]) == 1
+    assert "nowhere is not the folder of a training run" in capsys.readouterr().err
+    assert not (tmp_path / "x.png").exists()
+    with pytest.raises(SystemExit) as stop:
+        training_curve.main([str(tmp_path / "x.png"), "runs/a"])
+    assert stop.value.code == 2
