@@ -96,7 +96,7 @@ def make_model(
     run_nvs("eval", str(model), str(judged), *SHIPPED, "-o", str(output / "eval"), "--precision", "auto", "--overwrite")
     try:
         draw_curves({"model": [Path("runs", stage) for stage in recipe.stages]}, output / "curve.png")
-    except UserError as error:  # runs too short for a validation still give a model
+    except (UserError, OSError) as error:  # runs too short for a validation still give a model
         print(f"No curve: {error}", file=sys.stderr)
 
 

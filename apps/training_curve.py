@@ -1,6 +1,6 @@
 """Training runs as one picture, held-out PSNR over minutes: `python -m apps.training_curve OUT.png NAME=RUN[,RUN...]`.
 
-Runs that go on from each other (`init_from`) are given in order, with commas between them.
+Runs that go on from each other (`init_from`) are given in order, with commas between them; their folders have none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("output", type=Path, help="picture to write, .png")
     parser.add_argument("models", nargs="+", metavar="NAME=RUN[,RUN...]", help="name in the legend, folders of runs")
     o = parser.parse_args(arguments)
-    if any(not name or not runs for name, _, runs in (model.partition("=") for model in o.models)):
-        parser.error("each model is NAME=RUN, for example ours=runs/demo_attention,runs/demo")
-    named = {name: [Path(run) for run in runs.split(",")] for name, _, runs in (m.partition("=") for m in o.models)}
+    if o.output.suffix.lower() != ".png":
+        parser.error(f"the picture comes first and must be a .png, got {o.output}")
+    models: dict[str, list[Path]] = {}
+    for name, _, runs in (model.partition("=") for model in o.models):
+        if not name or not all(runs.split(",")) or name in models:
+            parser.error("each model is NAME=RUN with a name of its own, as in ours=runs/demo_attention,runs/demo")
+        models[name] = [Path(run) for run in runs.split(",")]
     try:
-        draw_curves(named, o.output)
+        draw_curves(models, o.output)
     except (UserError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -85,8 +85,13 @@ def test_resumed_run_equals_uninterrupted_run(train, shared, tmp_path, optimizer
         whole, resumed = log(tmp_path / "whole", column), log(tmp_path / "resumed", column)
         assert resumed == pytest.approx({k: x for k, x in whole.items() if k >= 10}, rel=1e-5)
     assert list(log(tmp_path / "resumed", "train/loss")) == list(range(10, 20))
-    minutes = [log(tmp_path / run, "minutes") for run in ("whole", "resumed")]
-    assert 0 < minutes[0][9] < minutes[0][19] and minutes[0][9] < minutes[1][19]  # the clock goes on
+    assert 0 < log(tmp_path / "whole", "minutes")[9] < log(tmp_path / "whole", "minutes")[19]
+    content = torch.load(middle, weights_only=True)
+    content["nvs_run"]["seconds"] = 3600.0
+    torch.save(content, tmp_path / "an_hour.ckpt")
+    words[words.index("20")] = "11"
+    assert train("later", *words, "--resume", str(tmp_path / "an_hour.ckpt")) == 0
+    assert 60 < log(tmp_path / "later", "minutes")[10] < 120  # the clock goes on
     ends = [torch.load(tmp_path / f"{run}/last.ckpt", weights_only=True) for run in ("whole", "resumed")]
     assert ends[0]["global_step"] == 20
     for key in ("state_dict", "training_weights", "optimizer_states", "global_step"):

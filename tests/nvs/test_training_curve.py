@@ -33,11 +33,32 @@ def test_runs_follow_each_other_and_a_resumed_run_counts_from_where_it_was_resum
     assert seams == [4]
 
 
-@pytest.mark.parametrize("rows", ["", "10,20,,\n"])
-def test_a_run_without_validations_is_told(tmp_path, rows):
-    run = write_log(tmp_path / "run", 0, rows)
-    with pytest.raises(UserError, match=r"run is not the folder of a training run with validations"):
-        read_curve([run])
+def test_where_a_run_was_resumed_and_stopped_again_its_earlier_part_stays(tmp_path):
+    run = write_log(tmp_path / "run", 0, "10,,15,1\n20,,16,2\n30,,17,3\n")
+    write_log(run, 1, "")
+    write_log(run, 2, "25,20,,\n")  # resumed from step 24: what came after is no part of the run any more
+    write_log(run, 3, "28,,16.8,2.5\n")
+    (run / "csv/version_old").mkdir()
+    (run / "csv/version_old/metrics.csv").write_text("nonsense")
+    assert [tuple(x) for x in read_curve([run])[0]] == [(1, 15), (2, 16), (2.5, 16.8)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADING, "run is not the folder of a training run with validations"),
+        (HEADING + "10,20,,\n", "run is not the folder of a training run with validations"),
+        ("step,train/psnr\n10,20\n", "run is not the folder of a training run with validations"),
+        ("step,val/psnr\n10,20\n", "no column 'minutes': this run is older"),
+        (HEADING + "10,,1x,2\n", "metrics.csv is damaged"),
+        (HEADING + "10,,15\n", "metrics.csv is damaged"),
+    ],
+)
+def test_a_run_that_tells_nothing_is_named(tmp_path, content, message):
+    log = write_log(tmp_path / "run", 0, "") / "csv/version_0/metrics.csv"
+    log.write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_curve([tmp_path / "run"])
 
 
 def test_the_command_draws_a_line_for_each_model(tmp_path, capsys):
@@ -59,6 +80,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert training_curve.main([str(tmp_path / "x.png"), f"a={tmp_path / 'nowhere'}"]) == 1
     assert "nowhere is not the folder of a training run" in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
-    with pytest.raises(SystemExit) as stop:
-        training_curve.main([str(tmp_path / "x.png"), "runs/a"])
-    assert stop.value.code == 2
+    for words in (["x.png", "runs/a"], ["x.png", "a=runs/a,"], ["x.png", "a=runs/a", "a=runs/b"], ["a=runs/a", "b=c"]):
+        with pytest.raises(SystemExit) as stop:
+            training_curve.main(words)
+        assert stop.value.code == 2
