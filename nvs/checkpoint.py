@@ -72,7 +72,14 @@ def save_model(model: LaCT, path: str | Path, dtype: StorageType | None = None) 
 
 
 def save_published(model: LaCT, path: str | Path) -> None:
-    """Write a model in the published form: a torch file with a dict that has `model`."""
+    """Write a model in the published form: a torch file with a dict that has `model`.
+
+    Raises UserError for a model that has no place in it.
+    """
+    if model.config.decode_overlap:
+        raise UserError(
+            "the published layout has no place for decode_overlap; only the published configuration has one"
+        )
     weights = published_names(clean_names(model.state_dict()))
     with write_atomic(path) as temporary:
         torch.save({"model": weights}, temporary)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -24,7 +24,7 @@ from nvs.blocks import Block
 from nvs.layers import Linear
 from nvs.memory import Grid, LaCTConfig, MemoryConfig, build_memory, ray_frames
 from nvs.scene_state import SceneState, fingerprint
-from nvs.tokens import TOKEN_CHANNELS, embed_patches, frustum_features, unpatchify
+from nvs.tokens import TOKEN_CHANNELS, blend_patches, embed_patches, frustum_features
 from nvs.trained_range import TrainedRange
 
 Precision = Literal["fp32", "bf16"]
@@ -52,6 +52,8 @@ class ModelConfig:
     """Frequencies of these sines and cosines: pi/2 times 1, 2, 4, ..."""
     frustum_depths: tuple[float, float] = (1.2, 4.2)
     """Distance from the camera of the first and the last of these points, in scene units."""
+    decode_overlap: int = 0
+    """Pixels by which the rendered patches reach into their neighbours, to fade over; 0 (published): none."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -65,6 +67,15 @@ class ModelConfig:
             )
         if self.frustum_points < 0 or not 0 <= self.frustum_depths[0] < self.frustum_depths[1]:
             raise ValueError("frustum_points must be 0 or more and frustum_depths rise from 0 or more")
+        if not isinstance(self.decode_overlap, int) or not 0 <= self.decode_overlap <= self.patch_size // 2:
+            raise ValueError(
+                f"model decode_overlap must be a whole number from 0 to half of patch_size, got {self.decode_overlap}"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """The settings by which models are told apart; one that came later counts where it is used."""
+        settings = asdict(self) | {"memory": self.memory.identity()}
+        return {name: value for name, value in settings.items() if name != "decode_overlap" or value}
 
 
 class LaCT(nn.Module):
@@ -89,7 +100,7 @@ class LaCT(nn.Module):
             for _ in range(config.layers)
         )
         self.decode_norm = nn.LayerNorm(config.dim, bias=False)
-        self.decode = nn.Linear(config.dim, 3 * pixels, bias=False)
+        self.decode = nn.Linear(config.dim, 3 * (config.patch_size + 2 * config.decode_overlap) ** 2, bias=False)
         self._initialize()
         self._fingerprint: tuple[Any, str] = (None, "")
 
@@ -134,7 +145,7 @@ class LaCT(nn.Module):
             for block, memory in zip(self._blocks(), state.with_batch().layers, strict=True):
                 x = self._run(block.render, x, memory, slice_tokens, grid)
         pixels = torch.sigmoid(self.decode(self.decode_norm(x)))
-        images = unpatchify(pixels, cameras.image_size, self.config.patch_size)
+        images = blend_patches(pixels, cameras.image_size, self.config.patch_size, self.config.decode_overlap)
         return images if state.batched else images[0]
 
     def with_memory(self, **changes: Any) -> LaCT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -182,8 +182,7 @@ def fingerprint(config: ModelConfig, weights: Mapping[str, Tensor]) -> str:
 
     Each tensor is sampled evenly in bfloat16, so it costs milliseconds and does not depend on the device.
     """
-    settings = asdict(config) | {"memory": config.memory.identity()}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(config.identity(), sort_keys=True).encode())
     for name, weight in weights.items():
         flat = weight.detach().flatten()
         step = max(1, flat.numel() // 64)

@@ -12,6 +12,7 @@ from data import UserError
 from nvs.checkpoint import read_checkpoint
 from nvs.model import LaCT, ModelConfig
 from nvs.optimizers import OptimizerName
+from nvs.tokens import widen_decoder
 
 
 def find_resume(folder: Path, resume: str | None) -> Path | None:
@@ -64,7 +65,7 @@ def start_model(config: ModelConfig | None, checkpoint: Path | None, init_from: 
     saved, weights, _ = read_checkpoint(source)
     model = LaCT(config or saved)
     if checkpoint is None:
-        return model, _keep_fitting(model, weights, str(source))
+        return model, _keep_fitting(model, saved, weights, str(source))
     if model.config != saved:
         changed = [k for k, v in asdict(model.config).items() if v != asdict(saved)[k]]
         raise UserError(
@@ -74,7 +75,8 @@ def start_model(config: ModelConfig | None, checkpoint: Path | None, init_from: 
     return model, []
 
 
-def _keep_fitting(model: LaCT, weights: dict[str, Tensor], source: str) -> list[str]:
+def _keep_fitting(model: LaCT, saved: ModelConfig, weights: dict[str, Tensor], source: str) -> list[str]:
+    weights, changed = _with_overlap(model.config, saved, weights)
     own = model.state_dict()
     fitting = {k: x for k, x in weights.items() if k in own and own[k].shape == x.shape}
     if not fitting:
@@ -85,4 +87,15 @@ def _keep_fitting(model: LaCT, weights: dict[str, Tensor], source: str) -> list[
         "of the checkpoint not used": set(weights) - set(fitting),
     }
     lines = [f"Kept {len(fitting)} of {len(own)} weights from {source}"]
-    return lines + [f"{len(v)} weights {k}: {', '.join(sorted(v))}" for k, v in lists.items() if v]
+    return lines + changed + [f"{len(v)} weights {k}: {', '.join(sorted(v))}" for k, v in lists.items() if v]
+
+
+def _with_overlap(wanted: ModelConfig, saved: ModelConfig, weights: dict[str, Tensor]) -> tuple[dict, list[str]]:
+    """The weights with a decoder for patches that overlap as wanted, and a line that says so if it was changed."""
+    patch, before, after = saved.patch_size, saved.decode_overlap, wanted.decode_overlap
+    decoder = weights.get("decode.weight")
+    fits = decoder is not None and decoder.shape == (3 * (patch + 2 * before) ** 2, wanted.dim)
+    if before == after or patch != wanted.patch_size or not fits:
+        return weights, []
+    changed = weights | {"decode.weight": widen_decoder(weights["decode.weight"], patch, before, after)}
+    return changed, [f"Decoder of patches that overlap by {before} pixels made one for {after}"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
@@ -36,6 +37,46 @@ def unpatchify(
     """Put square patches back together, row by row; a patch is flattened pixel by pixel, channels last."""
     rows = image_size[0] // patch
     return rearrange(patches, "... (i j) (p q c) -> ... c (i p) (j q)", i=rows, p=patch, q=patch)
+
+
+def blend_patches(
+    patches: Float[Tensor, "*b v t p"], image_size: tuple[int, int], patch: int, overlap: int
+) -> Float[Tensor, "*b v 3 h w"]:
+    """Put patches together that reach `overlap` pixels into their neighbours on all sides; there they fade over.
+
+    Along each axis a patch counts linearly less from `overlap` pixels inside its border to as many outside.
+    """
+    if overlap == 0:
+        return unpatchify(patches, image_size, patch)
+    patches = patches.to(torch.promote_types(patches.dtype, torch.float32))
+    side = patch + 2 * overlap
+    steps = (torch.arange(side, device=patches.device, dtype=patches.dtype) + 0.5) / (2 * overlap)
+    ramp = torch.minimum(steps, steps.flip(0)).clamp(max=1)
+    total_h, total_w = (_overlap_add(ramp.expand(n // patch, -1), patch) for n in image_size)
+    wide = (image_size[0] + 2 * overlap, image_size[1] + 2 * overlap)
+    crop = (..., slice(overlap, -overlap), slice(overlap, -overlap))
+    share = (ramp[:, None] * ramp).flatten().repeat(3)[:, None]
+    weight = (total_h[:, None] * total_w)[crop]
+    images = []
+    for view in patches.flatten(0, -3):  # one after the other, for the sake of memory
+        columns = rearrange(view, "t (p q c) -> (c p q) t", p=side, q=side) * share
+        images.append(F.fold(columns[None], wide, side, stride=patch)[0][crop] / weight)
+    return torch.stack(images).unflatten(0, patches.shape[:-2])
+
+
+def _overlap_add(rows: Float[Tensor, "n s"], stride: int) -> Float[Tensor, " l"]:
+    """Sum of rows that lie `stride` apart."""
+    n, side = rows.shape
+    length = (n - 1) * stride + side
+    return F.fold(rows.T[None].contiguous(), (1, length), (1, side), stride=(1, stride))[0, 0, 0]
+
+
+def widen_decoder(weight: Float[Tensor, "o d"], patch: int, before: int, after: int) -> Float[Tensor, "p d"]:
+    """The decoder of patches that overlap by `before` pixels as one for `after`: what is new repeats their edge."""
+    side = patch + 2 * before
+    kept = torch.arange(-after, patch + after, device=weight.device).clamp(-before, patch + before - 1) + before
+    pixels = rearrange(weight, "(p q c) d -> p q c d", p=side, q=side)
+    return pixels[kept][:, kept].flatten(0, 2)
 
 
 def embed_patches(

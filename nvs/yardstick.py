@@ -27,7 +27,8 @@ FastWeights = list[Tensor]
 class Yardstick:
     """The same function as a `LaCT` in the published configuration, from the same weights, without any shortcut.
 
-    Frustum features are the one thing beyond what was published. With `trainable` the weights are copies to train.
+    Frustum features and overlapping patches are what it knows beyond the published. With `trainable` the weights are
+    copies to train.
     """
 
     def __init__(self, model: LaCT, trainable: bool = False) -> None:
@@ -74,8 +75,17 @@ class Yardstick:
         x = torch.sigmoid(
             F.linear(self._norm(x, "image_token_decoder.0"), self.weights["image_token_decoder.1.weight"])
         )
-        p, (h, w) = self.config.patch_size, image_size
-        return rearrange(x, "b v (i j) (p q c) -> b v c (i p) (j q)", i=h // p, j=w // p, p=p, q=p)
+        p, m, (h, w) = self.config.patch_size, self.config.decode_overlap, image_size
+        if m == 0:
+            return rearrange(x, "b v (i j) (p q c) -> b v c (i p) (j q)", i=h // p, j=w // p, p=p, q=p)
+        near = torch.tensor([min(1.0, (0.5 + min(i, p + 2 * m - 1 - i)) / (2 * m)) for i in range(p + 2 * m)])
+        share, total = near[:, None] * near, torch.zeros(h + 2 * m, w + 2 * m)
+        image = torch.zeros(*x.shape[:2], 3, h + 2 * m, w + 2 * m)
+        for token, patch in enumerate(rearrange(x, "b v t (p q c) -> t b v c p q", p=p + 2 * m, q=p + 2 * m)):
+            y, z = token // (w // p) * p, token % (w // p) * p
+            image[..., y : y + p + 2 * m, z : z + p + 2 * m] += patch * share
+            total[y : y + p + 2 * m, z : z + p + 2 * m] += share
+        return (image / total)[..., m:-m, m:-m]
 
     def _embed(self, cameras: Cameras, images: Tensor) -> Tensor:
         origins, directions = cameras.rays()

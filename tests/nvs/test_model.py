@@ -66,8 +66,10 @@ def test_rendering_in_slices_equals_one_pass(slice_tokens):
     torch.testing.assert_close(sliced, model.render(state, target), rtol=1e-9, atol=1e-9)
 
 
-def test_plain_version_agrees():
-    model, inputs, targets = make_model(), make_views(4, batch=2), make_views(3, batch=2, seed=1).cameras
+@pytest.mark.parametrize("overlap", [0, 1, 3])
+def test_plain_version_agrees(overlap):
+    model = make_model(replace(TINY, decode_overlap=overlap))
+    inputs, targets = make_views(4, batch=2), make_views(3, batch=2, seed=1).cameras
     plain = Yardstick(model)
     states = plain.encode(inputs)
     state = model.encode(inputs)
