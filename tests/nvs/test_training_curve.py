@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import imageio.v3 as iio
+import numpy as np
 import pytest
+from PIL import Image
 
 from apps import training_curve
 from data import UserError
@@ -66,7 +67,7 @@ def test_the_command_draws_a_line_for_each_model(tmp_path, capsys):
     other = write_log(tmp_path / "other", 0, "10,,14,1\n20,,15,2\n")
     assert training_curve.main([str(tmp_path / "one.png"), f"a={run}"]) == 0
     assert training_curve.main([str(tmp_path / "out/two.png"), f"a={run},{run}", f"b={other}"]) == 0
-    one, two = iio.imread(tmp_path / "one.png"), iio.imread(tmp_path / "out/two.png")
+    one, two = (np.asarray(Image.open(tmp_path / name)) for name in ("one.png", "out/two.png"))
 
     def inked(picture, color):
         return (abs(picture[..., :3].astype(int) - color).max(-1) < 30).sum()
