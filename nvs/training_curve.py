@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ def read_curve(runs: Sequence[Path]) -> tuple[list[Validation], list[float]]:
     return curve, seams
 
 
-def draw_curves(models: dict[str, Sequence[Path]], path: Path) -> None:
+def draw_curves(models: Mapping[str, Sequence[Path]], path: Path) -> None:
     """Draw held-out PSNR over the minutes of training as PNG, a line for each model; a model is its runs in order.
 
     Raises UserError where a run has no validations, a log is damaged, or matplotlib is not installed.
