@@ -77,9 +77,7 @@ def save_published(model: LaCT, path: str | Path) -> None:
     Raises UserError for a model that has no place in it.
     """
     if model.config.decode_overlap:
-        raise UserError(
-            "the published layout has no place for decode_overlap; only the published configuration has one"
-        )
+        raise UserError("the published layout has no place for decode_overlap; convert to .safetensors instead")
     weights = published_names(clean_names(model.state_dict()))
     with write_atomic(path) as temporary:
         torch.save({"model": weights}, temporary)
