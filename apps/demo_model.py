@@ -37,7 +37,7 @@ class Recipe:
     """Side of the pictures in pixels, which also names the folders of data."""
     object_views: int
     scenes: int
-    """Procedural scenes to train on."""
+    """Procedural scenes to train on; half as many again are objects of many parts."""
     scene_views: int
     packed: bool
     """Whether objects are packed into shards, which is far smaller and fewer files to carry to a GPU."""
@@ -48,6 +48,8 @@ class Recipe:
 CPU = Recipe(("demo_attention", "demo"), 64, 32, 3000, 16, packed=False)
 GPU = Recipe(("demo_gpu_attention", "demo_gpu"), 128, 16, 1500, 16, packed=True)
 VALIDATION_SCENES = 16
+MANY_PARTS = ("--shapes", "10", "22", "--seed", "11")
+"""Procedural objects of many small parts, whose details cannot be left out."""
 LENSES = {"tele": ((15.0, 22.0), (0.30, 0.40)), "portrait": ((24.0, 34.0), (0.45, 0.60))}
 """Beside the wide lens of `nvs prepare`: field of view in degrees, and the radius of a mesh that fills the picture."""
 
@@ -74,14 +76,19 @@ def make_model(
     if only_objects:
         return
     size, views = [str(recipe.size)] * 2, str(recipe.scene_views)
-    for name, first, count in (("train", 0, recipe.scenes), ("val", recipe.scenes, VALIDATION_SCENES)):
+    for name, first, count, more in (
+        ("train", 0, recipe.scenes, ()),
+        ("parts", 0, -(-recipe.scenes // 2), MANY_PARTS),
+        ("val", recipe.scenes, VALIDATION_SCENES, ()),
+    ):
         words = ["-o", str(shapes / name), "--first", str(first), "-n", str(count), "--views", views]
-        run_nvs("prepare", "procedural", *words, "--size", *size)
+        run_nvs("prepare", "procedural", *words, "--size", *size, *more)
     options = [*recipe.options, "--data.scenes"]
+    made = [str(shapes / "train/*"), str(shapes / "parts/*"), SHIPPED[0]]
     if (objects / "train").exists():
-        options += [str(objects / ("train" if recipe.packed else "train/*")), str(shapes / "train/*"), SHIPPED[0]]
+        options += [str(objects / ("train" if recipe.packed else "train/*")), *made]
     else:
-        options += [str(shapes / "train/*"), SHIPPED[0], "--data.weights", "[0.94, 0.06]"]
+        options += [*made, "--data.weights", "[0.47, 0.47, 0.06]"]
     judged = objects if (objects / "val").exists() else shapes
     options += ["--data.validation-scenes", str(judged / "val")]
     for number, stage in enumerate(recipe.stages):

@@ -155,4 +155,4 @@ def test_the_whole_recipe_at_tiny_size(monkeypatch, tmp_path, recipe, with_meshe
     assert [scene["name"] for scene in judged] == ["00000000"] * with_meshes + ["skull", "gso_toy"]
     first = len(commands)
     demo_model.make_model(tiny, Path("out/result"), meshes)
-    assert commands[first:] == ["prepare", "prepare", "convert", "eval"]
+    assert commands[first:] == ["prepare"] * 3 + ["convert", "eval"]
