@@ -140,7 +140,8 @@ def split_meshes(folder: Path) -> dict[str, dict[str, Path]]:
     """The meshes of a folder by split and name.
 
     The split is told by the columns `file` and `split` of manifest.csv, or by folders named train, val and test;
-    otherwise every 20th mesh is for validation and every 20th for tests.
+    otherwise every 20th mesh is for validation and every 20th for tests. Meshes for which nothing is told are left out
+    with a message.
     """
     found = find_meshes([str(folder)])
     manifest = folder / "manifest.csv"
@@ -159,6 +160,13 @@ def split_meshes(folder: Path) -> dict[str, dict[str, Path]]:
     parted = {split: {n: p for n, p in found.items() if splits[n] == split} for split in SPLITS}
     if not parted["train"]:
         raise UserError(f"{folder} has no meshes to train on; see the column split of manifest.csv.")
+    if left_out := [path for name, path in found.items() if splits[name] not in SPLITS]:
+        teller = "rows of manifest.csv" if manifest.is_file() else "folders"
+        print(
+            f"Meshes left out, for which the {teller} name no split of {', '.join(SPLITS)}: "
+            f"{len(left_out)} of {len(found)}, first {left_out[0]}.",
+            file=sys.stderr,
+        )
     return parted
 
 

@@ -33,16 +33,21 @@ def names_of(folder: Path) -> dict[str, list[str]]:
     return {split: sorted(found) for split, found in demo_model.split_meshes(folder).items()}
 
 
-def test_the_manifest_tells_the_split(tmp_path):
+def test_the_manifest_tells_the_split(tmp_path, capsys):
     folder = fill(tmp_path, "a.glb", "b.glb", "c.glb", "d.glb")
     rows = ['a,a.glb,"Amazon.com, Inc.",train', "b,b.glb,x,test", "c,c.glb,x,val"]
     (folder / "manifest.csv").write_text("\n".join(["id,file,creator,split", *rows]))
-    assert names_of(folder) == {"train": ["a"], "val": ["c"], "test": ["b"]}  # d has no row, and is left out
+    assert names_of(folder) == {"train": ["a"], "val": ["c"], "test": ["b"]}
+    assert f"1 of 4, first {folder / 'd.glb'}" in capsys.readouterr().err  # it has no row, and is left out
 
 
-def test_folders_tell_the_split(tmp_path):
+def test_folders_tell_the_split(tmp_path, capsys):
     folder = fill(tmp_path, "train/a.glb", "train/more/b.obj", "test/c.glb")
     assert names_of(folder) == {"train": ["train-a", "train-more-b"], "val": [], "test": ["test-c"]}
+    assert capsys.readouterr().err == ""
+    fill(tmp_path, "other/d.glb", "e.glb")
+    assert names_of(folder)["train"] == ["train-a", "train-more-b"]
+    assert "folders name no split" in (told := capsys.readouterr().err) and "2 of 5" in told
 
 
 def test_without_a_split_every_twentieth_mesh_is_held_out(tmp_path):
