@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from viewer_screen import Screen, Server, pixels, psnr
 
+import data
 import nvs
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 
@@ -35,6 +37,26 @@ def test_compare_shows_the_likeness_of_photo_and_rendering(screen: Screen) -> No
     screen.page.get_by_role("button", name="Go there").click()
     screen.wait(f"app.camera.photo === {index}")
     screen.settle()
+
+
+def test_compare_shows_the_photo_of_the_scene_that_is_open(screen: Screen) -> None:
+    """Photos of the next scene have the same numbers, and the browser keeps those that it has seen."""
+    for turn in range(2):
+        if turn:
+            first = screen.ask("app.scene.id")
+            screen.tab("Scene")
+            screen.page.locator("#nvs-choice input").click()
+            screen.page.locator("[role=listbox] [role=option]").nth(1).click()
+            screen.wait(f"app.scene && app.scene.id !== {json.dumps(first)}")
+        screen.tab("Compare")
+        screen.settle()
+        screen.page.get_by_label("Photo to compare").select_option("5")
+        screen.page.wait_for_selector('.nvs-compare[data-ready="5"]')
+        url = screen.page.locator(".nvs-compare-photo").evaluate("canvas => canvas.toDataURL()")
+        scene = data.open_scene(ROOT / "data/captures" / screen.ask("app.scene.name"))
+        photo = scene.load([5], image_size=(64, 64)).images[0]
+        expected = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+        assert psnr(pixels(base64.b64decode(url.partition(",")[2])), expected) > 45
 
 
 def test_keyframes_are_added_moved_played_saved_and_loaded(screen: Screen, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ export class Compare {
     const isCurrent = () => app.scene === scene && this.photo === index && !this.stale;
     try {
       const camera = { c2w: photo.c2w, lens: photo.lens, size: [h, w], photo: index };
-      const answers = [app.connection.photo(index, { h, w }), app.connection.picture(camera)];
+      const answers = [app.connection.photo(index, { h, w, scene: scene.id }), app.connection.picture(camera)];
       const pictures = await Promise.all((await Promise.all(answers)).map(async (answer) => createImageBitmap(await answer.blob())));
       if (!isCurrent()) return;
       const [real, ours] = [this.photoLayer, this.renderLayer].map((canvas, i) => paint(canvas, pictures[i]));
