@@ -58,6 +58,7 @@ def view(
     """
     _keep_to_this_machine()
     words = checkpoint_and_scenes or ["demo"]
+    _check_limits({"--max-upload": max_upload, "--scene-memory": scene_memory, "--max-viewers": max_viewers})
     login = _login(auth)
     place = _free_port(host, port)
 
@@ -96,11 +97,12 @@ def launch(
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    from apps.viewer.guard import UploadGuard
+    from apps.viewer.guard import RequestGuard, fetch_nothing
     from apps.viewer.page import build_page, look
     from apps.viewer.transport import routes
 
     os.environ["GRADIO_TEMP_DIR"] = str(viewer.workspace.uploads)
+    fetch_nothing()
     page = build_page(viewer)
     page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     # Gradio looks a thousand times a second whether there is something to do; an idle server is to cost nothing.
@@ -109,7 +111,7 @@ def launch(
     # Another page could give our address a name of its own, and then talk to us as if we were that page.
     names = [*LOCAL_NAMES, *viewer.allowed_hosts] if local else ["*"]
     _, url, public = page.launch(
-        server_name=host,
+        server_name=f"[{host}]" if ":" in host and not host.startswith("[") else host,  # an IPv6 address
         server_port=port,
         share=share,
         auth=login,
@@ -119,7 +121,7 @@ def launch(
             "routes": routes(viewer),
             "middleware": [
                 Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
-                Middleware(UploadGuard, viewer=viewer),
+                Middleware(RequestGuard, viewer=viewer),
             ],
         },
         allowed_paths=[],
@@ -145,6 +147,14 @@ def _keep_to_this_machine() -> None:
     # Gradio looks whether its own page answers; a proxy would be asked otherwise.
     known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, [known, "127.0.0.1,localhost"]))
+
+
+def _check_limits(limits: dict[str, int]) -> None:
+    from data import UserError
+
+    for option, number in limits.items():
+        if number < 1:
+            raise UserError(f"{option} {number} is not possible: give 1 or more.")
 
 
 def _login(auth: str | None) -> tuple[str, str] | None:

@@ -10,16 +10,17 @@ import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from apps.viewer.frames import Frame, Shot, read_json, read_shot
+from apps.viewer.guard import same_origin
 from apps.viewer.pictures import jpeg, plain_message, png
 from data import UserError
 
@@ -62,15 +63,6 @@ def hello(viewer: Viewer, session: Session) -> dict[str, Any]:
         "key": viewer.tokens.key(session.id),
         "scene": session.describe(),
     }
-
-
-def same_origin(connection: HTTPConnection, allowed: tuple[str, ...]) -> bool:
-    """Whether a browser's request comes from a page of this server, or of a name that it was told to answer to."""
-    origin = urlsplit(connection.headers.get("origin", ""))
-    host, name = connection.headers.get("host", ""), origin.hostname or ""
-    # As for the Host itself, a name may begin with "*." for all names that end so.
-    known = any(name == one or (one.startswith("*.") and name.endswith(one[1:])) for one in allowed)
-    return bool(origin.netloc) and (origin.netloc == host or known)
 
 
 class Live:
@@ -240,11 +232,13 @@ class Plain:
         size = (_whole(request, "h", scene.size[0]), _whole(request, "w", scene.size[1]))
         if size not in scene.full_sizes:
             raise UserError("Photos cannot be had at this size.")
-        return Response(png(await run_in_threadpool(scene.photo, index, size)), media_type="image/png", headers=CACHED)
+        picture = png(await run_in_threadpool(scene.photo, index, size))
+        return Response(picture, media_type="image/png", headers=_cached(request, scene))
 
     async def _thumb(self, request: Request) -> Response:
-        picture = await run_in_threadpool(self._session(request).shown().thumbnail, request.path_params["index"])
-        return Response(jpeg(picture), media_type="image/jpeg", headers=CACHED)
+        scene = self._session(request).shown()
+        picture = jpeg(await run_in_threadpool(scene.thumbnail, request.path_params["index"]))
+        return Response(picture, media_type="image/jpeg", headers=_cached(request, scene))
 
     async def _state(self, request: Request) -> Response:
         session = self._session(request)
@@ -259,7 +253,10 @@ class Plain:
         return self.viewer.find(session_id)
 
 
-CACHED = {"Cache-Control": "private, max-age=600"}
+def _cached(request: Request, scene: OpenScene) -> dict[str, str]:
+    """Browsers may keep a picture only under an address that names its scene: the next one has the same numbers."""
+    named = request.query_params.get("scene") == scene.key
+    return {"Cache-Control": "private, max-age=600" if named else "no-store"}
 
 
 class NotAllowed(UserError):

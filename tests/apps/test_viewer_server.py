@@ -267,6 +267,17 @@ def test_uploads_are_measured_before_they_are_received(site, monkeypatch):
     connection.close()
 
 
+@pytest.mark.parametrize(("length", "code"), [({"Content-Length": str(2**30)}, 413), ({}, 411)])
+def test_messages_are_measured_before_they_are_received(site, length, code):
+    connection = http.client.HTTPConnection(site.host, timeout=30)
+    connection.putrequest("POST", "/gradio_api/component_server")
+    for name, value in {"Content-Type": "application/json", **length}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == code
+    connection.close()
+
+
 def test_tokens_end_and_belong_to_one_session():
     now = [1000.0]
     tokens = Tokens(lambda: now[0])
@@ -315,6 +326,10 @@ def test_plain_requests_do_the_same(site):
     assert Image.open(BytesIO(answer.read())).convert("RGB") == session.render(camera)
     small = json.dumps({"t": "cam", "quality": "thumbnail", **camera}).encode()
     assert site.fetch(f"nvs-viewer/render?key={key}", small).headers["X-Full"] == "1"
+    for place in ("photo/2", "thumb/2"):  # photos of the next scene have the same numbers
+        for name, kept in ((session.scene.key, "private, max-age=600"), ("another", "no-store")):
+            answer = site.fetch(f"nvs-viewer/{place}?key={key}&scene={name}")
+            assert answer.headers["Cache-Control"] == kept
     photo = Image.open(BytesIO(site.fetch(f"nvs-viewer/photo/2?key={key}&h=24&w=32").read()))
     assert np.array_equal(np.asarray(photo), session.scene.photo(2, (24, 32)))
     assert Image.open(BytesIO(site.fetch(f"nvs-viewer/thumb/2?key={key}").read())).size == (96, 72)
@@ -340,6 +355,8 @@ def test_files_of_the_machine_are_not_served(site):
         "gradio_api/file=../../etc/passwd",
         f"gradio_api/file={ROOT}/pyproject.toml",
         "gradio_api/file=%2Fetc%2Fpasswd",
+        "gradio_api/file=http://192.0.2.1/x",
+        "gradio_api/file=https%3A//192.0.2.1/x",
         "nvs-viewer/static/../transport.py",
         "nvs-viewer/static/%2e%2e/transport.py",
         "nvs-viewer/static/..%2ftransport.py",
@@ -372,6 +389,14 @@ viewer = make_viewer([Path({str(site.viewer.places["given:0"])!r})])
 page, url, _ = view.launch(viewer, port=view._free_port("127.0.0.1", 0))
 client = Client(url, verbose=False)
 assert client.predict("given:0", 2, api_name="/open")["name"] == "shapes"
+address = {{"path": "https://192.0.2.1/x.zip", "meta": {{"_type": "gradio.FileData"}}}}
+for files in ([address], [{{**address, "path": "http://nowhere.example/x.zip"}}]):
+    try:
+        client.predict(files, api_name="/open_files")
+    except Exception as error:
+        assert "fetches nothing from other addresses" in str(error), error
+    else:
+        raise AssertionError("an address was taken")
 page.close(verbose=False)
 viewer.close()
 print(sorted({{str(host) for host in asked}} - {{"127.0.0.1", "localhost", "::1", "None", "0.0.0.0"}}))
@@ -416,6 +441,23 @@ def test_a_login_guards_page_and_endpoints(tmp_path_factory):
         site.close()
 
 
+@pytest.mark.slow
+def test_addresses_of_ipv6_are_listened_at(tmp_path_factory):
+    try:
+        port = view._free_port("::1", 0)
+    except UserError:
+        pytest.skip("this machine has no IPv6")
+    viewer = make_viewer([_capture(tmp_path_factory)])
+    page, url, _ = view.launch(viewer, "::1", port)
+    try:
+        assert url == f"http://[::1]:{port}/"
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        page.close(verbose=False)
+        viewer.close()
+
+
 class TestCommand:
     def test_failures_are_told(self, tmp_path):
         with socket.socket() as taken:
@@ -436,6 +478,11 @@ class TestCommand:
             view.view(["demo", str(tmp_path / "nothing*")])
         with pytest.raises(UserError, match="no scene state"):
             view.view(["demo", str(tmp_path / "nothing.safetensors")])
+
+    @pytest.mark.parametrize("option", ["max_upload", "scene_memory", "max_viewers"])
+    def test_impossible_limits_are_told(self, option):
+        with pytest.raises(UserError, match=f"--{option.replace('_', '-')} 0 is not possible"):
+            view.view([], **{option: 0})
 
     @pytest.mark.slow
     def test_it_says_when_it_is_ready_and_ends_when_asked(self, site):
