@@ -25,6 +25,8 @@ from nvs.interpolation import check_cameras
 from nvs.tokens import check_patches
 
 SFM_CONFIG = PhotoSceneConfig(max_size=1024, frames=40)
+SLICE_TOKENS = 8192
+"""Bounds the memory of encoding, however many photos somebody chooses; the result is the same up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,10 @@ class Opener:
         more = replace(found.capture, world_to_scene=world)
         indices = list(range(len(more)))
         state = self._absorb(scene, self._load(more, indices, scene.size, tell), tell)
-        extended = replace(scene, key=_hash(scene.key, "and", found.key), state=state)
+        warnings = tuple(dict.fromkeys((*scene.warnings, *more.warnings)))
+        extended = replace(scene, key=_hash(scene.key, "and", found.key), state=state, warnings=warnings)
         if scene.capture is None:
-            return extended
+            return replace(extended, inputs=tuple(range(state.cameras.num_views)))
         first = len(scene.capture)
         capture = replace(scene.capture, frames=(*scene.capture.frames, *more.frames))
         return replace(
@@ -190,14 +193,14 @@ class Opener:
 
     @torch.inference_mode()
     def _encode(self, views: Views) -> SceneState:
-        return self.model.encode(views)
+        return self.model.encode(views, SLICE_TOKENS)
 
     def _absorb(self, scene: OpenScene, views: Views, tell: Tell) -> SceneState:
         tell(f"adding {views.num_views} photos", 0, 0)
 
         @torch.inference_mode()
         def absorb() -> SceneState:
-            return self.model.extend(scene.state, views)
+            return self.model.extend(scene.state, views, slice_tokens=SLICE_TOKENS)
 
         return self.engine.run(absorb)
 

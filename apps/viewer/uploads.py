@@ -13,8 +13,8 @@ from PIL import Image
 from apps.viewer.workspace import Folder, Limits
 from data import PHOTO_SUFFIXES, VIDEO_SUFFIXES, Scene, UserError, is_plain_photos, unpack_into
 
-REFUSED_SUFFIXES = (".torch", ".pt", ".pth", ".pkl", ".ckpt")
-"""Files that hold Python objects; no capture that people share as a .zip of photos needs them."""
+REFUSED_SUFFIXES = (".torch", ".pt", ".pth", ".pkl", ".ckpt", ".tar")
+"""Files of Python objects, and archives in the archive; no capture that people share as a .zip of photos needs them."""
 
 
 def kind_of(paths: Sequence[Path], limits: Limits) -> str:

@@ -12,11 +12,9 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from data.errors import UserError
 from data.frames import Capture
@@ -43,12 +41,8 @@ def scenes(path: Path) -> list[Path]:
 
 def parse(path: Path) -> Capture:
     """List the photos of one capture."""
-    sample = next((s for s in read_samples(str(path.parent)) if s["__key__"] == path.name), None)
-    if sample is None:
-        raise UserError(f"{path.parent} has no capture {path.name}. nvs inspect {path.parent} lists those it has.")
-    packed = samples.list_packed(sample, str(path))
-    folder = _unpack(sample)
-    files = {photo: folder / photo for photo in packed.photos if photo in sample}
+    packed, folder = _unpack(path, *_state(path.parent)[1:])
+    files = {photo: folder / photo for photo in packed.photos}
     listings = [
         listing if listing.problem else replace(listing, file=files[photo])
         for listing, photo in zip(packed.listings, packed.photos, strict=True)
@@ -56,14 +50,22 @@ def parse(path: Path) -> Capture:
     return Capture(listings, [f"packed from {packed.name}"], unpacked=folder)
 
 
-def _unpack(sample: Mapping[str, Any]) -> Path:
-    """A temporary folder with the photos of a sample; their names are plain, or reading would have refused them."""
+@cache
+def _unpack(path: Path, size: int, modified: int) -> tuple[samples.Packed, Path]:
+    """What a capture lists and a temporary folder with its photos; the same capture is unpacked once.
+
+    The names of the photos are plain, or reading would have refused them.
+    """
+    sample = next((s for s in read_samples(str(path.parent)) if s["__key__"] == path.name), None)
+    if sample is None:
+        raise UserError(f"{path.parent} has no capture {path.name}. nvs inspect {path.parent} lists those it has.")
+    packed = samples.list_packed(sample, str(path))
     folder = Path(tempfile.mkdtemp(prefix="nvs-shard-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, content in sample.items():
         if not name.startswith("__") and name != "json":
             (folder / name).write_bytes(content)
-    return folder
+    return packed, folder
 
 
 def _state(shard: Path) -> tuple[Path, int, int]:

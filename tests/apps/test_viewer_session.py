@@ -153,7 +153,9 @@ def test_photos_in_the_same_world_can_be_added_by_upload(viewer, write_capture, 
         folder = write_capture("more", frames=3)
         for path in folder.rglob("*.*"):
             file.write(path, path.relative_to(folder))
+        file.write(folder / "transforms.json", "damaged.json")
     before = session.scene
+    state = Path(session.state_file()).rename(tmp_path / "mine.safetensors")
     finish(session.add_files([str(archive)]))
     after = session.scene
     assert len(after.capture) == len(before.capture) + 3
@@ -162,6 +164,10 @@ def test_photos_in_the_same_world_can_be_added_by_upload(viewer, write_capture, 
     world = before.state.world_to_scene.numpy() @ more.frames[0].c2w
     assert np.allclose(after.cameras().c2w[8, :3, 3], world[:3, 3], atol=1e-5)
     session.render(session.describe()["photos"][9])
+    other = viewer.find("session-two")
+    finish(other.open_files([str(state)]))
+    finish(other.add_files([str(archive)]))
+    assert [photo["role"] for photo in other.describe()["photos"]] == ["input"] * 7
 
 
 def test_two_sessions_share_the_scene_but_not_what_they_do(viewer):

@@ -153,7 +153,7 @@ def test_damaged_archives_are_told(viewer, capture, tmp_path):
 
 
 def test_python_objects_are_not_taken(viewer, capture, tmp_path):
-    for suffix in (".torch", ".pt", ".pkl", ".PTH"):
+    for suffix in (".torch", ".pt", ".pkl", ".PTH", ".tar"):
         folder = tmp_path / f"objects{suffix}"
         shutil.copytree(capture, folder)
         (folder / f"clip{suffix}").write_bytes(b"\x80\x04K\x01.")

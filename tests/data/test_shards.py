@@ -344,6 +344,12 @@ def test_names_in_a_shard_cannot_talk_to_the_terminal(packed, tmp_path):
         assert all(text.isprintable() for text in told) and "?]0;x?" in told
 
 
+def test_a_capture_is_unpacked_once(packed):
+    place = packed / "one/000000.tar/00000003"
+    first, again = data.open_scene(place), data.open_scene(place)
+    assert [frame.path for frame in first.frames] == [frame.path for frame in again.frames]
+
+
 def test_counts_are_limited(tmp_path, monkeypatch):
     (tmp_path / "a.tar").write_bytes(tar_of(*[(f"a.{i:04d}.png", b"123") for i in range(10)]))
     monkeypatch.setattr("data.shards.reading.MAX_SAMPLE_MEMBERS", 9)
