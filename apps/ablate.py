@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from apps.train_settings import plain_values
-from data import UsageError, UserError, find_scenes, open_scene, read_json, write_atomic
+from data import UsageError, UserError, every, read_json, write_atomic
 from data.config import DataConfig
 from nvs import ModelConfig
 from nvs.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from apps.ablation_runs import Judging, Run
-    from data import Views
+    from data import Scene, Views
     from nvs.ablation import Ablation, Row, Speed
 
 FIRST_TEST_SCENE = 1_000_000
@@ -74,12 +74,14 @@ def ablate(
     """
     import torch
 
-    from apps.ablation_runs import Judging, Runner, only_one
+    from apps.ablation_runs import Judging, Runner, find_judged, only_one
 
     counts = {"--inputs": inputs, "--targets": targets, "--threads": threads, "--jobs": jobs, "--scenes": scenes}
     for option, number in {**counts, "--test-scenes": test_scenes, "--scene-views": scene_views}.items():
         if number < 1:
             raise UserError(f"{option} {number} is not possible: give 1 or more.")
+    if timing_rounds < 0:
+        raise UserError(f"--timing-rounds {timing_rounds} is not possible: give 0 or more.")
     if not variants or not seeds:
         raise UsageError("There is nothing to compare: give --variants with YAML files of configs/memory, and --seeds.")
     torch.set_num_threads(threads)
@@ -89,6 +91,7 @@ def ablate(
         data, judged = _prepare_scenes(folder, data, test, scenes, test_scenes, scene_views)
         settings = write_settings(folder, model, data, training)
         judging = Judging(judged, inputs, targets)
+        timed_with = find_judged(judging, data)
         keep(folder / "judging.json", json.dumps(asdict(judging)))
         table = TableWriter(folder, runs, describe(model, data, training, judging, threads))
         runner = Runner(settings, judging, threads, lock)
@@ -96,12 +99,12 @@ def ablate(
             for run, failure in finished:
                 table.add(run, failure)
         if timing_rounds:
-            table.speeds = speeds(folder, runs, judging, data, training, timing_rounds)
+            table.speeds = speeds(folder, runs, _timing_views(timed_with, inputs, data), training, timing_rounds)
         table.write()
     table.show()
     if table.failures:
         names = ", ".join(table.failures)
-        raise UserError(f"Not all variants could be trained: {names}; see log.txt in the folders of their runs.")
+        raise UserError(f"Not all variants could be trained and judged: {names}; see log.txt in their runs' folders.")
 
 
 class TableWriter:
@@ -236,7 +239,7 @@ def describe(
 
 
 def speeds(
-    folder: Path, runs: list[Run], judging: Judging, data: DataConfig, training: TrainingConfig, rounds: int
+    folder: Path, runs: list[Run], views: list[tuple[Views, Views]], training: TrainingConfig, rounds: int
 ) -> dict[str, Speed]:
     """Speeds of all variants that have a trained model, measured once and kept in timing.json."""
     from nvs import load_model
@@ -250,20 +253,21 @@ def speeds(
         return {name: Speed(**values) for name, values in kept.items()}
     print(f"measuring the speed of {len(trained)} variants in turn, {rounds} rounds", flush=True)
     models = {name: load_model(checkpoint) for name, checkpoint in trained.items()}
-    found = measure_speeds(models, _timing_views(judging, data), training, rounds)
+    found = measure_speeds(models, views, training, rounds)
     with write_atomic(path) as temporary:
         temporary.write_text(json.dumps({k: asdict(v) for k, v in found.items()}, indent=1) + "\n", encoding="utf-8")
     return found
 
 
-def _timing_views(judging: Judging, data: DataConfig) -> list[tuple[Views, Views]]:
-    """As many scenes as a training batch has, each as input and target views."""
-    places = [place for capture in judging.captures for place in find_scenes(capture)]
+def _timing_views(scenes: list[Scene], count: int, data: DataConfig) -> list[tuple[Views, Views]]:
+    """As many scenes as a training batch has, each as input and target views, of which each has equally many."""
+    chosen = [scene.choose(count) for scene in scenes]
+    most = min(data.target_views[1], *(len(others) for _, others in chosen))
     pairs = []
     for i in range(data.batch_size):
-        scene = open_scene(places[i % len(places)], background=data.background)
-        inputs, others = scene.choose(judging.inputs, data.target_views[1])
-        scene = scene.normalize(inputs, data.normalization)
+        inputs, others = chosen[i % len(scenes)]
+        others = every(others, most)
+        scene = scenes[i % len(scenes)].normalize(inputs, data.normalization)
         views = scene.load(inputs + others, data.image_size)
         pairs.append((views.select(slice(0, len(inputs))), views.select(slice(len(inputs), None))))
     return pairs

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data import UserError
+from data import Scene, UserError, find_scenes, open_scene
+from data.config import DataConfig
 
 GRACE_SECONDS = 60
 """How long a run may take to save itself after it was asked to end."""
@@ -167,6 +168,30 @@ def judge(run: Run, judging: Judging) -> None:
         "memory": asdict(model.config.memory),
     }
     write_json(evaluation, run.metrics, found)
+
+
+def find_judged(judging: Judging, data: DataConfig) -> list[Scene]:
+    """Captures that models can be judged with, as many as a batch has if there are so many.
+
+    Raises UserError for a path without captures, and where no capture has enough photos: before anything is trained.
+    """
+    from nvs.evaluation import Settings, choose_views
+
+    places = [place for capture in judging.captures for place in find_scenes(capture)]
+    found: list[Scene] = []
+    problem = "no capture was named"
+    for place in places:
+        if len(found) == data.batch_size:
+            break
+        try:
+            scene = open_scene(place, background=data.background).hold_out(data.holdout_every)
+            choose_views(scene, Settings(judging.inputs, judging.targets))
+            found.append(scene)
+        except UserError as error:
+            problem = str(error)
+    if not found:
+        raise UserError(f"The models could not be judged: {problem}")
+    return found
 
 
 @contextmanager

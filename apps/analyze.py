@@ -56,15 +56,18 @@ def analyze(
 
     from data import UserError, write_atomic
     from nvs import load_model
+    from nvs.analysis.attention import check_place
     from nvs.analysis.page import build_page
     from nvs.analysis.probe import find_cases
     from nvs.analysis.report import Questions, ask
     from nvs.evaluation import Settings
+    from nvs.video import check_writable
 
     page, numbers = Path(output) / "report.html", Path(output) / "report.json"
     for file in (page, numbers):
         if file.exists() and not overwrite:
             raise UserError(f"{file} is already there: choose another --output, or add --overwrite.")
+        check_writable(file)
     counts = {"--steps": steps, "--view-counts": view_counts, "--chunks": chunks, "--rounds": (rounds,)}
     for option, numbers_given in counts.items():
         if not numbers_given or min(numbers_given) < 1:
@@ -73,6 +76,8 @@ def analyze(
     model = load_model(checkpoint)
     others = _load_others(compare or [])
     cases = find_cases(model, scene, Settings(inputs, targets, image_size))
+    for case in cases:
+        check_place(model, case, target, patch)
     with torch.no_grad(), progress_bars() as on_step:
         answers = ask(model, cases, questions, others, on_step)
     config = model.config

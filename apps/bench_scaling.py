@@ -42,6 +42,7 @@ def bench_scaling(
     from data import UserError
     from nvs import scaling
     from nvs.tokens import check_patches
+    from nvs.video import check_writable
 
     cores = () if threads is None else (threads,)
     for option, numbers in {"--views": views, "--runs": (runs,), "--threads": cores or (1,)}.items():
@@ -57,6 +58,7 @@ def bench_scaling(
     for path in (output, figures):
         if path.exists() and not overwrite:
             raise UserError(f"{path} is there already: choose another --output, or add --overwrite.")
+        check_writable(path)
     if threads is not None:
         torch.set_num_threads(threads)
     if device != "cpu" and not torch.cuda.is_available():

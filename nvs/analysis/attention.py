@@ -40,21 +40,29 @@ class ReadMap:
     targets: Views
 
 
+def check_place(model: LaCT, case: Case, target: int, patch: tuple[int, int] | None) -> tuple[int, int]:
+    """Rows and columns of patches in a view; raises UserError if there is no such target view or patch."""
+    rows, columns = (side // model.config.patch_size for side in case.image_size)
+    if not 0 <= target < len(case.targets):
+        raise UserError(
+            f"There is no target view {target} of {case.scene.name}: they are numbered 0 to {len(case.targets) - 1}."
+        )
+    if patch is not None and not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
+        raise UserError(f"There is no patch {patch[0]} {patch[1]}: a view has {rows} rows and {columns} columns.")
+    return rows, columns
+
+
 @torch.no_grad()
 def read_map(model: LaCT, case: Case, target: int, patch: tuple[int, int] | None) -> ReadMap:
     """Follow one patch; by default the one with most contrast. Numbers start at 0."""
     layers = memories(model, "read_map", "does not tell how much it reads of which input patch")
     inputs, targets = case.views(model)
     size = model.config.patch_size
-    grid = (case.image_size[0] // size, case.image_size[1] // size)
-    if not 0 <= target < targets.num_views:
-        raise UserError(f"There is no target view {target}: they are numbered 0 to {targets.num_views - 1}.")
+    grid = check_place(model, case, target, patch)
     if patch is None:
         patches = rearrange(targets.images[target], "c (i p) (j q) -> (i j) (c p q)", p=size, q=size)
         most = patches.std(-1).argmax().item()
         patch = (int(most) // grid[1], int(most) % grid[1])
-    if not (0 <= patch[0] < grid[0] and 0 <= patch[1] < grid[1]):
-        raise UserError(f"There is no patch {patch[0]} {patch[1]}: a view has {grid[0]} rows and {grid[1]} columns.")
     camera = targets.cameras.select(target)
     shares, parts = [], []
     for layer, seen in zip(layers, trace(model, inputs, camera), strict=True):

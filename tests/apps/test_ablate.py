@@ -15,8 +15,8 @@ import torch
 import yaml
 
 import nvs
-from apps.ablate import describe, keep, make_runs
-from apps.ablation_runs import Judging, Run, only_one
+from apps.ablate import _timing_views, describe, keep, make_runs
+from apps.ablation_runs import Judging, Run, find_judged, only_one
 from apps.cli import main
 from data import UserError
 from data.batches import DataConfig
@@ -83,7 +83,7 @@ def test_everything_once_and_nothing_twice(config, folder, capsys):
     values = yaml.safe_load(config.read_text())
     config.write_text(yaml.safe_dump(values | {"variants": [*values["variants"], str(config.parent / "broken.yaml")]}))
     assert run(config, folder, "--seeds", "0") == 1
-    assert "Not all variants could be trained: broken" in capsys.readouterr().err
+    assert "Not all variants could be trained and judged: broken" in capsys.readouterr().err
 
     rows = {r["variant"]: r for r in csv.DictReader((folder / "ablation.csv").open())}
     assert rows["broken"]["psnr_db"] == "" and "head_dim 7" in rows["broken"]["failure"]
@@ -167,6 +167,9 @@ def test_runs_go_seed_by_seed(config, folder):
     [
         (["--variants", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["--jobs", "0"], "--jobs 0 is not possible"),
+        (["--timing-rounds", "-1"], "--timing-rounds -1 is not possible"),
+        (["--test", "nowhere"], "nowhere"),
+        (["--inputs", "7"], "The models could not be judged"),
         (["--data.source", "captures", "--data.scene", "x"], "--test"),
     ],
 )
@@ -175,6 +178,18 @@ def test_bad_input_is_told(config, folder, capsys, words, told):
     config.write_text(yaml.safe_dump(values | {"scenes": 1}))
     assert run(config, folder, *words) == (2 if told == "--test" else 1)
     assert told in capsys.readouterr().err
+    assert not (folder / "runs").exists() and not (folder / "judging.json").exists()
+
+
+def test_speeds_are_measured_with_as_many_targets_as_every_capture_has(tmp_path, write_capture):
+    write_capture("few", frames=4)
+    write_capture("many", frames=9)
+    write_capture("none", frames=2)
+    config = DataConfig(image_size=(16, 16), batch_size=3, target_views=(1, 4))
+    found = find_judged(Judging((str(tmp_path),), 2, 8), config)
+    assert sorted(scene.name for scene in found) == ["few", "many"]
+    pairs = _timing_views(found, 2, config)
+    assert [(inputs.num_views, targets.num_views) for inputs, targets in pairs] == [(2, 2)] * 3
 
 
 def test_two_variants_of_one_name_are_refused(tmp_path, folder):

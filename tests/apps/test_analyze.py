@@ -69,7 +69,8 @@ def test_a_report_is_not_written_over(write_model, capture, tmp_path, capsys, na
         (["--inputs", "20"], "frames"),
     ],
 )
-def test_bad_input_is_told_in_a_sentence(write_model, capture, tmp_path, capsys, words, told):
+def test_bad_input_is_told_in_a_sentence(write_model, capture, tmp_path, capsys, monkeypatch, words, told):
+    monkeypatch.setattr("nvs.analysis.report.ask", lambda *_: pytest.fail("the long work was begun"))
     begin = ["analyze", write_model("plain"), str(capture), "-o", str(tmp_path / "r"), *SHORT[:3], "--steps", "1"]
     assert main([*begin, "--targets", "2", "--view-counts", "1", "--chunks", "1", *words]) == 1
     message = capsys.readouterr().err.strip().splitlines()[-1]

@@ -41,6 +41,13 @@ def test_command_writes_picture_and_figures(tmp_path, capsys):
     assert "is there already: choose another --output, or add --overwrite" in capsys.readouterr().err
 
 
+def test_a_place_that_cannot_be_written_is_told_first(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("nvs.scaling.measure", lambda *_: pytest.fail("was measured"))
+    (tmp_path / "file").touch()
+    assert main(["bench", "scaling", "-o", str(tmp_path / "file/s.png")]) == 1
+    assert "Nothing can be written to" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
