@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import re
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,11 +82,17 @@ def measure_peaks(
         return {}
     found = {}
     for way in WAYS:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             try:
-                found[way] = pool.apply(peak_bytes, (choice, way, inputs, slice_tokens, threads))
+                found[way] = pool.submit(peak_bytes, choice, way, inputs, slice_tokens, threads).result()
             except PermissionError as error:  # some containers show the file and forbid to write it
                 tell(f"peak memory is not measured: {error}")
+                return {}
+            except BrokenProcessPool:
+                tell(
+                    f"peak memory is not measured: encoding {inputs} views ({way}) was killed, perhaps for want of "
+                    "memory; lower --memory-inputs"
+                )
                 return {}
         tell(f"peak memory, {way}: {found[way] / 2**20:.0f} MiB")
     return {f"peak memory, encode {inputs} views": found}

@@ -1,15 +1,17 @@
 """`nvs bench` on a model that takes no time, and what it refuses."""
 
 import multiprocessing
+import os
+import signal
 import time
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
 
+from apps import bench_peak
 from apps.bench import WORDS
 from apps.bench_model import _training_tasks, tiny_cpu
 from apps.bench_peak import CLEAR, ModelChoice, measure_peaks, peak_bytes
@@ -48,15 +50,27 @@ def test_processor_time_is_less_than_time_that_passes(capsys):
     assert "processor time" in capsys.readouterr().err
 
 
+def kill_me(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_peak_memory_is_left_out_where_the_system_forbids_it(monkeypatch):
     def forbidden(*arguments):
         raise PermissionError("clear_refs: not permitted")
 
-    pool = nullcontext(SimpleNamespace(apply=forbidden))
-    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=lambda count: pool))
+    monkeypatch.setattr(bench_peak, "peak_bytes", forbidden)
+    monkeypatch.setattr(bench_peak, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     told = []
     assert measure_peaks(ModelChoice(None, 64, 1, 2, (16, 16)), 2, 16, 1, told.append) == {}
     assert told == ["peak memory is not measured: clear_refs: not permitted"]
+
+
+@pytest.mark.skipif(not CLEAR.exists(), reason="this system does not tell peak memory")
+def test_a_measuring_process_that_is_killed_is_told(monkeypatch):
+    monkeypatch.setattr(bench_peak, "peak_bytes", kill_me)
+    told = []
+    assert measure_peaks(ModelChoice(None, 64, 1, 2, (16, 16)), 2, 16, 1, told.append) == {}
+    assert "was killed, perhaps for want of memory; lower --memory-inputs" in told[0]
 
 
 def test_bfloat16_pays_where_cpu_and_library_have_it(monkeypatch):
