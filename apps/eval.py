@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from data import Scene
     from nvs.evaluation import SceneRun
     from nvs.results import Evaluation, SceneResult, SkippedScene
 
@@ -103,12 +102,15 @@ class SheetWriter:
     """Writes a picture sheet for each evaluated scene under a name of its own."""
 
     def __init__(self, folder: Path, checkpoint: str) -> None:
-        """Write into `folder`, which is made when the first sheet comes."""
+        """Write into `folder`, which is made, and rid of earlier sheets, when the first one comes."""
         self.folder, self.checkpoint = folder, checkpoint
         self.counts: dict[str, int] = {}
 
     def draw(self, result: SceneResult, run: SceneRun) -> None:
         """Draw and write the sheet of one scene."""
+        if not self.counts:
+            for old in self.folder.glob("*.png"):  # of an earlier evaluation, perhaps with scenes that are not here
+                old.unlink()
         plain = "".join(c if c.isalnum() or c in "-_" else "_" for c in result.name) or "scene"
         count = self.counts[plain] = self.counts.get(plain, 0) + 1
         name = plain if count == 1 else f"{plain}.{count}"
@@ -185,5 +187,5 @@ def _cells(mean: Callable[..., float | None], metrics: list[str]) -> list[str]:
     return ["n/a" if x is None else form.format(x) for form, x in values]
 
 
-def _progress(scenes: list[Scene | SkippedScene]) -> Iterable[Scene | SkippedScene]:
+def _progress(scenes: list[Path | SkippedScene]) -> Iterable[Path | SkippedScene]:
     return show_progress(scenes, len(scenes), "evaluating")

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from data import Cameras, Scene, UserError, Views, every, find_scenes, open_scene
+from data import Cameras, PhotoCache, Scene, UserError, Views, every, find_scenes, open_scene
 from nvs.baselines import mean_input, nearest_input
 from nvs.lpips import MIN_SIZE, Lpips, Unavailable, load_lpips
 from nvs.metrics import SSIM_WINDOW, chroma_error, psnr, psnr_inside, ssim
@@ -69,7 +69,7 @@ def evaluate(
     settings: Settings,
     lpips: Lpips | Unavailable | None = None,
     on_scene: Callable[[SceneResult, SceneRun], None] | None = None,
-    progress: Callable[[list[Scene | SkippedScene]], Iterable[Scene | SkippedScene]] = iter,
+    progress: Callable[[list[Path | SkippedScene]], Iterable[Path | SkippedScene]] = iter,
 ) -> Evaluation:
     """Evaluate every scene that can be; a folder, list or pattern stands for the scenes in it.
 
@@ -79,9 +79,15 @@ def evaluate(
     metric = load_lpips() if lpips is None else lpips
     results: list[SceneResult] = []
     skipped: list[SkippedScene] = []
-    for scene in progress(open_scenes(paths, _background(model))):
-        if isinstance(scene, SkippedScene):
-            skipped.append(scene)
+    cache = PhotoCache()  # one for all, which bounds its memory however many scenes there are
+    for place in progress(find_places(paths)):
+        if isinstance(place, SkippedScene):
+            skipped.append(place)
+            continue
+        try:
+            scene = open_scene(place, background=_background(model), cache=cache)
+        except UserError as error:
+            skipped.append(_unreadable(place, error))
             continue
         try:
             scene = scene.hold_out(holdout_every(model, settings))
@@ -102,14 +108,14 @@ def evaluate(
     return evaluation
 
 
-def open_scenes(paths: Sequence[Path | str], background: str = "white") -> list[Scene | SkippedScene]:
-    """Open every scene that the paths stand for; a path may be all that `find_scenes` takes."""
-    found: list[Scene | SkippedScene] = []
+def find_places(paths: Sequence[Path | str]) -> list[Path | SkippedScene]:
+    """Every scene that the paths stand for; a path may be all that `find_scenes` takes."""
+    found: list[Path | SkippedScene] = []
     for path in paths:
         try:
-            found += [_open(place, background) for place in find_scenes(path)]
+            found += find_scenes(path)
         except UserError as error:
-            found.append(SkippedScene(str(path), "not readable", str(error)))
+            found.append(_unreadable(path, error))
     return found
 
 
@@ -218,11 +224,8 @@ class SkipError(UserError):
         self.reason = reason
 
 
-def _open(path: Path, background: str) -> Scene | SkippedScene:
-    try:
-        return open_scene(path, background=background)
-    except UserError as error:
-        return SkippedScene(str(path), "not readable", str(error))
+def _unreadable(path: Path | str, error: UserError) -> SkippedScene:
+    return SkippedScene(str(path), "not readable", str(error))
 
 
 def holdout_every(model: LaCT, settings: Settings) -> int:

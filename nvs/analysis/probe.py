@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from data import Cameras, Scene, UserError, Views
+from data import Cameras, PhotoCache, Scene, UserError, Views, open_scene
 from nvs.blocks import Block
 from nvs.evaluation import (
     Settings,
     SkippedScene,
     choose_image_size,
     choose_views,
+    find_places,
     holdout_every,
-    open_scenes,
     run_scene,
 )
 from nvs.memory import Grid, State
@@ -69,11 +69,12 @@ class Trace(NamedTuple):
 def find_cases(model: LaCT, paths: Sequence[Path | str], settings: Settings) -> list[Case]:
     """Every capture behind the paths; raises UserError for one that cannot be used."""
     size = choose_image_size(model, settings.image_size)
+    background, cache = model.trained.background if model.trained else "white", PhotoCache()
     cases = []
-    for scene in open_scenes(paths, model.trained.background if model.trained else "white"):
-        if isinstance(scene, SkippedScene):
-            raise UserError(scene.detail)
-        scene = scene.hold_out(holdout_every(model, settings))
+    for place in find_places(paths):
+        if isinstance(place, SkippedScene):
+            raise UserError(place.detail)
+        scene = open_scene(place, background=background, cache=cache).hold_out(holdout_every(model, settings))
         cases.append(Case(scene, *choose_views(scene, settings), size))
     if not cases:
         raise UserError("There is no capture to look at: give at least one.")
