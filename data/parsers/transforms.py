@@ -7,13 +7,13 @@ the photo. `applied_transform` has been applied already and is not applied again
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from data.distortion import PINHOLE, Distortion
-from data.files import PhotoFinder
+from data.files import PHOTO_SUFFIXES, PhotoFinder
 from data.frames import BadFrame, Capture, Listing, Numbers
 from data.parsers.listing import list_frames, shorten_names
 from data.parsers.values import image_size, matrix, number, opengl_to_opencv, read_object
@@ -38,8 +38,14 @@ def parse(path: Path) -> Capture:
     """List the frames of the file; `train_filenames` and the like are kept as the split."""
     file = path / "transforms.json" if path.is_dir() else path
     content = read_object(file)
-    listings = list_transforms(content, PhotoFinder(file.parent), _splits(content).get)
-    return Capture(shorten_names(listings), notes_on(listings, content))
+    splits = _splits(content)
+
+    def split(name: str) -> str | None:
+        return next((splits[key] for key in _spellings(name) if key in splits), None)
+
+    listings = list_transforms(content, PhotoFinder(file.parent), split)
+    unknown = set(splits).difference(*(_spellings(listing.name) for listing in listings))
+    return Capture(shorten_names(listings), notes_on(listings, content), _warn_of_names(sorted(unknown)))
 
 
 def list_transforms(
@@ -115,5 +121,20 @@ def _splits(content: Mapping[str, Any]) -> dict[str, str]:
     for split in ("train", "val", "test"):
         names = content.get(f"{split}_filenames")
         if isinstance(names, list):
-            splits.update({name: split for name in names if isinstance(name, str)})
+            splits.update({_spellings(name)[0]: split for name in names if isinstance(name, str)})
     return splits
+
+
+def _spellings(name: str) -> list[str]:
+    """The ways in which a list may name the photo of a frame: plain, and with or without the suffix of a photo."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.suffix.lower() in PHOTO_SUFFIXES:
+        return [str(path), str(path.with_suffix(""))]
+    return [str(path), *(f"{path}{suffix}" for suffix in PHOTO_SUFFIXES)]
+
+
+def _warn_of_names(names: list[str]) -> list[str]:
+    if not names:
+        return []
+    count = f"{len(names)} names" if len(names) > 1 else "a name"
+    return [f"train_filenames and the like hold {count} of no frame, the first {names[0]}"]

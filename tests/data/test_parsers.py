@@ -118,6 +118,17 @@ def test_split_of_nerfstudio(write):
     assert scene.split == {"train": [1], "test": [0]}
 
 
+@pytest.mark.parametrize("name", ["./images/0.png", "images/0", "images\\0.png"])
+def test_split_finds_photos_that_are_written_otherwise(write, name):
+    scene = open_scene(write(train_filenames=["images/1"], test_filenames=[name]))
+    assert scene.split == {"train": [1], "test": [0]} and not scene.warnings
+
+
+def test_split_names_without_a_frame_are_told(write):
+    scene = open_scene(write(train_filenames=["images/1.png"], test_filenames=["photos/0.png", "photos/7.png"]))
+    assert any("2 names of no frame, the first photos/0.png" in told for told in scene.warnings)
+
+
 def test_order_is_natural_and_by_name(tmp_path):
     frames = []
     for i in (10, 9, 2, 1):
