@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
@@ -113,7 +114,13 @@ def read_photo(name: str, path: Path) -> Photo:
 def load_scaled(path: Path, size: tuple[int, int]) -> Float[Tensor, "c h w"]:
     """Pixels in 0..1 (RGB, or RGB and alpha) at a size (h, w) no larger than the photo's own."""
     drafted = _draft(path, size)
-    return resize(decode(path) if drafted is None else drafted, size)
+    pixels = decode(path) if drafted is None else drafted
+    if len(pixels) == 3 or tuple(pixels.shape[-2:]) == size:
+        return resize(pixels, size)
+    # Weighted by alpha, so that the hidden colour of transparent pixels does not bleed into edges.
+    weighted = torch.cat([pixels[:3] * pixels[3:], pixels[3:]])
+    small = F.interpolate(weighted[None], size, mode="bicubic", antialias=True, align_corners=False)[0]
+    return torch.cat([small[:3] / small[3:].clamp_min(1 / 255), small[3:]]).clamp(0, 1)
 
 
 def group_cameras(photos: Sequence[Photo]) -> list[list[int]]:

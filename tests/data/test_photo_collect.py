@@ -74,6 +74,16 @@ class TestCollect:
             expected = np.asarray(photo.convert("RGB")).reshape(48, 10, 64, 10, 3).mean((1, 3)) / 255
         assert np.abs(small - expected).mean() < 0.01
 
+    def test_hidden_colour_does_not_bleed_into_edges(self, tmp_path):
+        rows, columns = np.mgrid[:300, :300]
+        inside = (rows - 150) ** 2 + (columns - 150) ** 2 < 100**2
+        pixels = np.where(inside[..., None], [200, 200, 200, 255], [0, 0, 0, 0]).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "disc.png")
+        small = collect.load_scaled(tmp_path / "disc.png", (70, 70))
+        color, alpha = small[:3], small[3:]
+        assert (color[:, alpha[0] > 0.02] - 200 / 255).abs().max() < 1 / 255
+        assert alpha.mean() == pytest.approx(inside.mean(), abs=1e-3)
+
     def test_unreadable_photos_are_named(self, photos):
         (photos / "broken.jpg").write_bytes(b"no picture")
         read, unreadable = collect.read_photos(collect.list_photos([photos]), silent)
