@@ -86,7 +86,13 @@ def write_scene(
 @contextmanager
 def replace_folder(folder: Path) -> Iterator[Path]:
     """A new folder beside `folder`, which takes its place when the block ends well and is removed otherwise."""
-    temporary = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    folder = check_replaceable(folder)
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    except OSError as error:
+        raise UserError(
+            f"Nothing can be written to {folder.parent} ({error.strerror}): choose another place."
+        ) from error
     try:
         yield temporary
         umask = os.umask(0)
@@ -95,6 +101,14 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         _move_into_place(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_replaceable(folder: Path) -> Path:
+    """The absolute path of a folder that another one is to replace; raises UserError where that is not possible."""
+    folder = Path(os.path.abspath(folder))
+    if os.path.ismount(folder):
+        raise UserError(f"{folder} is the top of a disk or mount, which cannot be replaced: give a new folder in it.")
+    return folder
 
 
 def write_transforms(frames: list[WrittenFrame], split: dict[str, list[str]], file: Path) -> None:
@@ -251,7 +265,11 @@ def _move_into_place(temporary: Path, folder: Path) -> None:
         os.replace(temporary, folder)
         return
     old = Path(tempfile.mkdtemp(prefix=".old-", dir=folder.parent))
-    os.replace(folder, old)
+    try:
+        os.replace(folder, old)
+    except OSError:
+        old.rmdir()
+        raise
     try:
         os.replace(temporary, folder)
     except OSError:

@@ -37,6 +37,7 @@ from data.photos.reconstruct import reconstruct
 from data.photos.report import MORE_PARALLAX, ONE_PLACE, Report, advise, explain_failure, explain_missing, is_enough
 from data.photos.turning import only_turned
 from data.photos.video import extract_frames, is_video
+from data.writers import check_replaceable
 
 WHITE = (1.0, 1.0, 1.0)
 OURS = ("images", "sparse", "transforms.json", "report.json")
@@ -76,6 +77,7 @@ def write_photo_scene(
     folder beside the scene, where an interrupted run is taken up if photos and options are still the same.
     """
     require_pycolmap()
+    folder = check_replaceable(folder)
     start = time.monotonic()
     listed = _list_inputs(inputs)
     recipe = _recipe(listed, config)

@@ -187,6 +187,22 @@ def test_nothing_is_replaced_without_being_told(capture, tmp_path):
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+def test_the_folder_that_one_is_in_can_be_the_place(capture, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write_scene(open_scene(capture), Path("."), "colmap")
+    assert len(open_scene(tmp_path / "here")) == 8
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_place_that_cannot_be_replaced_is_told_before_anything_is_written(capture, tmp_path, monkeypatch):
+    (tmp_path / "mounted").mkdir()
+    monkeypatch.setattr("os.path.ismount", lambda path: str(path) == str(tmp_path / "mounted"))
+    with pytest.raises(UserError, match="top of a disk or mount"):
+        write_scene(open_scene(capture), tmp_path / "mounted", "colmap", on_frame=lambda: pytest.fail("was written"))
+    assert list((tmp_path / "mounted").iterdir()) == []
+
+
 def test_a_failure_leaves_the_old_folder_and_no_rest(capture, tmp_path):
     scene, out = open_scene(capture), tmp_path / "out"
     write_scene(scene, out, "transforms")
