@@ -157,6 +157,8 @@ class Scene:
         return chosen, sampling.every(others, targets) if targets else []
 
     def _check(self, indices: Sequence[int]) -> None:
+        if not len(indices):
+            raise UserError(f"No frame of {self.name} was named; it has {len(self)}: name at least one.")
         bad = [i for i in indices if not 0 <= i < len(self)]
         if bad:
             raise UserError(f"{self.name} has frames 0 to {len(self) - 1}; there is no frame {bad[0]}.")

@@ -128,6 +128,14 @@ class LaCT(nn.Module):
         self.check_state(state)
         if state.batched != (views.images.dim() == 5):
             raise ValueError("state and views must both have a batch axis, or neither")
+        world = views.world_to_scene
+        if world is not None and not torch.allclose(
+            world.cpu().double(), state.world_to_scene.cpu().double(), rtol=1e-4, atol=1e-5
+        ):
+            raise UserError(
+                "These views are in another frame than the state. Load them from the scene that was normalised for the "
+                "first views, or one with the state's world_to_scene."
+            )
         layers = self._absorb(views, state.with_batch().layers, slice_tokens, views_per_chunk)
         return state.joined(SceneState.of_views(layers, views, state.fingerprint))
 

@@ -49,6 +49,8 @@ def blend_patches(
     if overlap == 0:
         return unpatchify(patches, image_size, patch)
     patches = patches.to(torch.promote_types(patches.dtype, torch.float32))
+    if patches.numel() == 0:  # no views
+        return patches.new_zeros((*patches.shape[:-2], 3, *image_size))
     side = patch + 2 * overlap
     steps = (torch.arange(side, device=patches.device, dtype=patches.dtype) + 0.5) / (2 * overlap)
     ramp = torch.minimum(steps, steps.flip(0)).clamp(max=1)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny import TINY, make_model, make_views
 
+import data
 import nvs
 from data import Cameras, UserError, Views
 from nvs.memory import LaCTMemory
@@ -91,6 +92,15 @@ def test_extend_absorbs_a_second_chunk():
         x = block.read(x, after)
         for a, b in zip(state.layers[i], after, strict=True):
             torch.testing.assert_close(a, b[0], rtol=1e-5, atol=1e-6)
+
+
+def test_views_of_another_frame_are_not_absorbed(capture):
+    model, scene = make_model(), data.open_scene(capture)
+    fitted = scene.normalize([0, 1])
+    state = model.encode(fitted.load([0, 1], (16, 24)))
+    assert model.extend(state, fitted.load([2], (16, 24))).num_inputs == 3
+    with pytest.raises(UserError, match="another frame"):
+        model.extend(state, scene.load([2], (16, 24)))
 
 
 def test_nothing_absorbed_changes_nothing():

@@ -34,6 +34,7 @@ def cut(image: torch.Tensor, patch: int, overlap: int) -> torch.Tensor:
 @pytest.mark.parametrize(("patch", "overlap"), [(4, 0), (4, 1), (4, 2), (8, 3)])
 def test_patches_of_one_picture_give_that_picture(patch, overlap):
     image = torch.rand(2, 3, 16, 24, generator=torch.Generator().manual_seed(0))
+    assert blend_patches(cut(image, patch, overlap)[:0], (16, 24), patch, overlap).shape == (0, 3, 16, 24)
     together = blend_patches(cut(image, patch, overlap), (16, 24), patch, overlap)
     torch.testing.assert_close(together, image, atol=1e-6, rtol=0)
 
