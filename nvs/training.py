@@ -42,6 +42,7 @@ class Training(pl.LightningModule):
         self.progress = 0.0
         """How much of the training is done, 0..1 and beyond: steps or minutes, whichever is further."""
         self.full_rates: list[float] = []
+        self.decays: list[float] = []
         self.sheets: list[Any] = []
         self.train()  # Lightning keeps the mode it finds
 
@@ -51,6 +52,7 @@ class Training(pl.LightningModule):
         second = c.learning_rate if c.muon_learning_rate is None else c.muon_learning_rate
         optimizer = build_optimizer(self.model, c.optimizer, c.learning_rate, c.weight_decay, second)
         self.full_rates = [group["lr"] for group in optimizer.param_groups]
+        self.decays = [group["weight_decay"] for group in optimizer.param_groups]
         return optimizer
 
     def on_fit_start(self) -> None:
@@ -59,7 +61,12 @@ class Training(pl.LightningModule):
         self.perceptual = [lpips.to(self.device) for lpips in self.perceptual]
 
     def on_train_start(self) -> None:
-        """Go on with the random numbers of the run that is resumed; no random number falls between here and a step."""
+        """Go on with the random numbers of the run that is resumed; no random number falls between here and a step.
+
+        The optimiser comes from the checkpoint, but its weight decay from the configuration, as learning rates do.
+        """
+        for group, decay in zip(self.trainer.optimizers[0].param_groups, self.decays, strict=True):
+            group["weight_decay"] = decay
         if self.random_state is not None:
             torch.set_rng_state(self.random_state.cpu())
 

@@ -291,6 +291,31 @@ def test_a_run_is_not_overwritten(train, capture, capsys):
     assert "--resume last" in capsys.readouterr().err
 
 
+def test_settings_that_a_person_wrote_are_not_overwritten(train, capture, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    mine = tmp_path / "run/config.yaml"
+    mine.write_text("# mine\n" + SMALL)
+    words = ["--data.scene", str(capture), "--training.max-steps", "1"]
+    assert train("run", *words) == 1
+    assert "move it, or choose another --output" in capsys.readouterr().err
+    assert mine.read_text() == "# mine\n" + SMALL and [p.name for p in mine.parent.iterdir()] == ["config.yaml"]
+    mine.unlink()
+    assert train("run", *words) == 0
+    for checkpoint in mine.parent.glob("*.ckpt"):  # as after a run that failed before its first one
+        checkpoint.unlink()
+    assert train("run", *words) == 0
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_weight_decay_can_be_changed_when_a_run_goes_on(train, capture, tmp_path, optimizer):
+    words = ["--data.scene", str(capture), "--training.optimizer", optimizer, "--training.max-steps"]
+    assert train("run", *words, "1", "--training.weight-decay", "0.1") == 0
+    assert train("run", *words, "2", "--training.weight-decay", "0.3", "--resume", "last") == 0
+    (state,) = torch.load(tmp_path / "run/last.ckpt", weights_only=True)["optimizer_states"]
+    groups = [group for part in state.get("parts", [state]) for group in part["param_groups"]]
+    assert {group["weight_decay"] for group in groups} == {0.3, 0.0}
+
+
 @pytest.mark.parametrize(("name", "told"), [("previous", "--resume last"), ("best", "best.ckpt")])
 def test_a_run_of_which_one_checkpoint_is_left_is_not_overwritten(train, capture, tmp_path, capsys, name, told):
     (tmp_path / "run").mkdir()
