@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from nvs.analysis.probe import Case, NotApplicableError, OnStep, quality
 from nvs.analysis.throughput import ThroughputCurve, chunk_throughput
 from nvs.analysis.updates import Update, memory_updates
 from nvs.analysis.view_counts import ViewCurve, view_curve
+from nvs.evaluation import SkipError
 from nvs.model import LaCT
 
 
@@ -77,15 +79,18 @@ def ask(
         on_step(text, 0, total)
         try:
             answer = question(lambda done: on_step(text, done, total))
-        except NotApplicableError as reason:
+        except (NotApplicableError, SkipError) as reason:  # what diverges when it is changed is no loss to the rest
             unanswered[name] = str(reason)
             answer = otherwise
         on_step(text, total, total)
         return answer
 
     q, turns = questions, sum(questions.chunks) * (questions.rounds + 1)
+    on_step("quality as trained", 0, 1)
+    as_trained = quality(model, cases)
+    on_step("quality as trained", 1, 1)
     return Answers(
-        psnr=put("psnr", "quality as trained", lambda _: quality(model, cases), 0.0),
+        psnr=as_trained,
         others={label: quality(other, cases) for label, other in others.items()},
         steps=put("steps", "inner steps", lambda on: inner_step_curve(model, cases, q.steps, on), None, sum(q.steps)),
         alternatives=put("alternatives", "ascent, keys", lambda _: ask_alternatives(model, others, cases), []),
@@ -107,10 +112,12 @@ def ask(
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Cameras):
         return None
     if isinstance(value, Tensor):
-        return [round(x, 6) for x in value.flatten().tolist()]
+        return [_plain(round(x, 6)) for x in value.flatten().tolist()]
     if is_dataclass(value) and not isinstance(value, type):
         return {k: _plain(getattr(value, k)) for k in value.__dataclass_fields__ if k not in ("inputs", "targets")}
     if isinstance(value, Mapping):

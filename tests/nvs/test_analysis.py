@@ -18,7 +18,7 @@ from nvs.analysis.report import Questions, ask
 from nvs.analysis.throughput import CHUNK_TOKENS, chunk_throughput
 from nvs.analysis.updates import effective_rank, memory_updates
 from nvs.analysis.view_counts import view_curve
-from nvs.evaluation import Settings, evaluate
+from nvs.evaluation import Settings, SkipError, evaluate
 from nvs.lpips import Unavailable
 from nvs.memory import LaCTConfig, LinearConfig, SoftmaxConfig, TTTMLPConfig, ViTTTConfig, variant
 
@@ -241,6 +241,15 @@ def test_a_layer_without_meaning_for_a_question_has_the_reason_told(capture):
     assert {"steps", "updates"} <= set(answers.unanswered)
     page = build_page("x", {}, answers)
     assert all(reason.split(".")[0] in page for reason in answers.unanswered.values())
+    json.dumps(answers.to_dict(), allow_nan=False)
+
+
+def test_what_diverges_when_it_is_changed_does_not_lose_the_rest(lact, cases, monkeypatch):
+    monkeypatch.setattr("nvs.analysis.report.inner_step_curve", lambda *_: (_ for _ in ()).throw(SkipError("x", "NaN")))
+    monkeypatch.setattr("nvs.analysis.report.memory_updates", lambda *_: [float("inf"), 1.0])
+    answers = ask(lact, cases, Questions(steps=(1,), view_counts=(1,), chunks=(1,), rounds=1), {})
+    assert answers.unanswered["steps"] == "NaN" and answers.steps is None and answers.maps
+    assert answers.to_dict()["updates"] == [None, 1.0]
     json.dumps(answers.to_dict(), allow_nan=False)
 
 
