@@ -70,7 +70,7 @@ class ProceduralBatchMaker:
 
     def _normalized(self, views: Views, draw: ProceduralDraw) -> Views:
         """The world as the input views alone tell it, then turned and scaled."""
-        inputs = views.c2w[draw.inputs].double().cpu().numpy()
+        inputs = views.c2w[draw.inputs].cpu().double().numpy()
         similarity = torch.from_numpy(fit(inputs, self.config.normalization))
         moved = replace(views.transform(similarity), world_to_scene=similarity)
         up = "y" if self.config.normalization == "mean_pose" else "z"

@@ -39,7 +39,7 @@ def _sample(cameras: Cameras, frames: int, steps: int, loop: bool, smoothness: f
     """Cameras at 0, 1, 2, ... of `steps` even steps of the whole path; whole numbers hit the keyframes exactly."""
     if not 0 <= smoothness <= 1:
         raise UserError(f"A smoothness of {smoothness:g} is not possible: give a number from 0 (straight) to 1.")
-    c2w, intrinsics = orthonormal(cameras.c2w.double().cpu()), cameras.intrinsics.double().cpu()
+    c2w, intrinsics = orthonormal(cameras.c2w.cpu().double()), cameras.intrinsics.cpu().double()
     count, steps = len(c2w), max(1, steps)
     place = torch.arange(frames) * (count if loop else count - 1)
     start, left = place // steps % count, place % steps

@@ -61,7 +61,7 @@ def orbit(
         centre = (0.0, 0.0, 0.0) if centre is None else centre
     check_cameras(cameras)
     middle, axis = _centre_and_up(cameras, centre, up)
-    offsets = cameras.positions.double().cpu() - middle
+    offsets = cameras.positions.cpu().double() - middle
     height = (offsets @ axis)[:, None]
     radius = offsets.norm(dim=-1).mean().item() if radius is None else radius
     if not (math.isfinite(radius) and radius > 1e-9):
@@ -95,8 +95,8 @@ def turntable(
         raise UserError(f"A zoom of {zoom:g} is not possible: give a factor above 0, for example 1.5.")
     middle, axis = _centre_and_up(cameras, centre, up)
     t = torch.arange(n, dtype=torch.float64) / n
-    path = _rotate_about(cameras.c2w[:1].double().cpu(), middle, axis, 2 * math.pi * turns * t)
-    lens = cameras.intrinsics[:1].double().cpu().repeat(n, 1)
+    path = _rotate_about(cameras.c2w[:1].cpu().double(), middle, axis, 2 * math.pi * turns * t)
+    lens = cameras.intrinsics[:1].cpu().double().repeat(n, 1)
     factor = zoom ** (0.5 - 0.5 * torch.cos(2 * math.pi * t))
     lens[:, :2] *= factor[:, None]
     return _like(cameras, path, lens)
@@ -124,7 +124,7 @@ def spiral(
     aim, upright = _centre_and_up(cameras, centre, up)
     middle, one_way = _central_camera(cameras, upright)
     axes, position = middle[:3, :3], middle[:3, 3]
-    local = (cameras.positions.double().cpu() - position) @ axes
+    local = (cameras.positions.cpu().double() - position) @ axes
     depth = ((aim - position) @ axes[:, 2]).item()
     if not depth > 1e-9:
         depth = max(4.0 * local.norm(dim=-1).mean().item(), 1.0)
@@ -144,7 +144,7 @@ def look_at(
     The horizon is level wherever that needs no sudden roll. Near the poles, where "up" says little or turns round, the
     right-hand direction is carried over from the frame before, and the roll that is left over is undone step by step.
     """
-    positions, targets = positions.double().cpu(), targets.double().cpu()
+    positions, targets = positions.cpu().double(), targets.cpu().double()
     upright = _unit(up, "The up direction")
     aims = targets - positions
     if not (positions.isfinite().all() and targets.isfinite().all()):
@@ -169,14 +169,14 @@ def look_at(
 
 def _centre_and_up(cameras: Cameras, centre: Vector | None, up: Vector | None) -> tuple[Tensor, Tensor]:
     """The given point and direction; else those that would become origin and +z in the frame that models see."""
-    to_world = torch.from_numpy(fit_normalization(cameras.c2w.double().cpu().numpy(), "focus")).inverse()
+    to_world = torch.from_numpy(fit_normalization(cameras.c2w.cpu().double().numpy(), "focus")).inverse()
     found = to_world[:3, 3] if centre is None else torch.as_tensor(centre, dtype=torch.float64).cpu()
     return found, _unit(to_world[:3, 2] if up is None else up, "The up direction")
 
 
 def _central_camera(cameras: Cameras, up: Tensor) -> tuple[Float[Tensor, "4 4"], bool]:
     """The mean camera if all look roughly one way, else the first one; and whether they do."""
-    forwards, positions = cameras.forward.double().cpu(), cameras.positions.double().cpu()
+    forwards, positions = cameras.forward.cpu().double(), cameras.positions.cpu().double()
     one_way = bool(forwards.mean(0).norm() > 0.7)
     forward, position = (forwards.mean(0), positions.mean(0)) if one_way else (forwards[0], positions[0])
     right = _any_horizontal(torch.linalg.cross(forward, up)[None], normalize(forward, dim=-1))
@@ -250,7 +250,7 @@ def _default_camera(fov: float, image_size: tuple[int, int]) -> Cameras:
 
 
 def _with_mean_lens(path: Tensor, cameras: Cameras) -> Cameras:
-    lens = cameras.intrinsics.double().cpu().mean(0, keepdim=True).repeat(len(path), 1)
+    lens = cameras.intrinsics.cpu().double().mean(0, keepdim=True).repeat(len(path), 1)
     return _like(cameras, path, lens)
 
 

@@ -136,7 +136,7 @@ def _keyframe_cameras(keyframes: list[dict[str, Any]], scene: OpenScene) -> Came
 
 
 def _world_to_scene(scene: OpenScene) -> torch.Tensor:
-    return scene.state.with_batch().world_to_scene[0].double().cpu()
+    return scene.state.with_batch().world_to_scene[0].cpu().double()
 
 
 def _read(content: Any) -> CameraPath:

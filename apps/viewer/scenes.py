@@ -87,7 +87,7 @@ class OpenScene:
         """From the frame of the cameras to one whose origin they look at and whose +z is up (4 x 4, float64)."""
         if self.trained is None or self.trained.normalization == "focus":
             return torch.eye(4, dtype=torch.float64)
-        return torch.from_numpy(fit_normalization(self.state.cameras.c2w.double().cpu().numpy(), "focus"))
+        return torch.from_numpy(fit_normalization(self.state.cameras.c2w.cpu().double().numpy(), "focus"))
 
     def cameras(self) -> Cameras:
         """The cameras of all photos, or those that a state keeps."""

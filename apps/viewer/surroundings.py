@@ -37,7 +37,7 @@ class Surroundings:
     @staticmethod
     def around(cameras: Cameras, to_focus: Float64[Tensor, "4 4"], trained: TrainedRange | None) -> Surroundings:
         """Look at input cameras; `to_focus` moves them so that the origin is the point that they look at."""
-        positions = cameras.positions.double().cpu() @ to_focus[:3, :3].mT + to_focus[:3, 3]
+        positions = cameras.positions.cpu().double() @ to_focus[:3, :3].mT + to_focus[:3, 3]
         lengths = positions.norm(dim=-1).clamp(min=1e-9)
         return Surroundings(
             to_focus, positions / lengths[:, None], (float(lengths.min()), float(lengths.max())), trained
