@@ -200,7 +200,7 @@ def embed_rays(
 ) -> Float[Tensor, "v t o"]:
     """Token of every patch: its rays and colours (`RAY_CHANNELS`), pixel by pixel, times weight^T; 0 for no images.
 
-    Rays keep their own precision under autocast: in bfloat16 neighbouring pixels would share a ray.
+    Rays are worked out in their own precision under autocast, which would spoil them; the product rounds them at last.
     """
     with torch.autocast(c2w.device.type, enabled=False):
         numbers = ray_patches(c2w, intrinsics, images, image_size, patch)
