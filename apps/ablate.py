@@ -63,7 +63,7 @@ def ablate(
         seeds: Every variant is trained once with each of these.
         scenes: Number of procedural scenes to train on.
         scene_views: Pictures of each procedural scene.
-        test: Captures to judge with; none: procedural scenes that are not trained on.
+        test: Captures to judge with; with data.source procedural, where left out: scenes that are not trained on.
         test_scenes: Number of procedural scenes to judge with.
         inputs: Photos of each capture that a model is given when it is judged.
         targets: Most held-out photos of each capture that are compared.

@@ -57,9 +57,9 @@ def eval_(
         image_size: height and width in pixels, for example 64 64; by default that of the training.
         lpips_weights: torchvision's file vgg16-397923af.pth for LPIPS; also in the variable NVS_LPIPS_WEIGHTS.
         views_per_batch: pictures rendered at a time; lower it when memory runs out.
-        holdout_every: of captures whose files keep no photos for tests, compare only every k-th, and give the model
+        holdout_every: of captures whose files keep no photos from training, compare only every k-th, and give the model
             the others; by default as the model was trained, so that no training photo is compared.
-        precision: of matrix products; bf16 is about twice as fast where the hardware has it and a little less exact;
+        precision: of matrix products; bf16 is 1.5 to 1.7 times as fast on a CPU that has it and a little less exact;
             auto takes it where it is faster.
         device: where to compute; auto takes the GPU if there is one.
         overwrite: replace the results of an earlier evaluation in the folder.

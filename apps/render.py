@@ -51,14 +51,14 @@ def render(
         frames: number of pictures, 96 by default; path files say it themselves, and held-out takes all photos unless
             fewer are asked for.
         fps: frames per second, 24 by default or as the path file says.
-        image_size: height and width of the pictures in pixels (any); by default those of the input photos or the path.
+        image_size: height and width of the pictures in pixels (any); by default those of encoding or of the path.
         zoom: for turntable, the largest magnification, reached half way.
         loop: for interpolate, go on from the last camera to the first.
         views: number of input photos if a capture is given, spread over the camera positions.
         input_views: input photos if a capture is given, as numbers counted from 0 in the order of `nvs inspect`.
         views_per_batch: pictures rendered at a time; lower it when memory runs out.
         slice_tokens: tokens worked on at a time; lower it when memory runs out.
-        precision: of matrix products; bf16 is about twice as fast where the hardware has it and a little less exact;
+        precision: of matrix products; bf16 is 1.5 to 1.7 times as fast on a CPU that has it and a little less exact;
             auto takes it where it is faster.
         device: where to compute; auto takes the GPU if there is one.
         overwrite: replace a film that exists; a folder for pictures must be new or empty.

@@ -37,8 +37,8 @@ class Settings:
     views_per_batch: int = 8
     """Views rendered at a time."""
     holdout_every: int | None = None
-    """Of captures whose files keep no photos for tests, only every k-th is compared and never an input; 0: any may be
-    either; None: as the model was trained, so that no training photo is compared."""
+    """Of captures whose files keep no photos from training, only every k-th is compared and never an input; 0: any may
+    be either; None: as the model was trained, so that no training photo is compared."""
 
     def __post_init__(self) -> None:
         """Refuse counts that leave nothing to do."""

@@ -6,7 +6,7 @@ import torch
 
 
 def has_bfloat16(device: str | torch.device) -> bool:
-    """Whether the device multiplies bfloat16 in hardware, which makes it about twice as fast as float32."""
+    """Whether the device multiplies bfloat16 in hardware, on CPUs 1.5 to 1.7 times as fast as float32."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
