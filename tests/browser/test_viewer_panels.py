@@ -59,6 +59,58 @@ def test_compare_shows_the_photo_of_the_scene_that_is_open(screen: Screen) -> No
         assert psnr(pixels(base64.b64decode(url.partition(",")[2])), expected) > 45
 
 
+def test_compare_ends_at_the_photo_that_was_chosen_last(screen: Screen) -> None:
+    screen.tab("Compare")
+    screen.page.wait_for_selector('.nvs-compare:not([data-ready=""])')
+    step = "document.querySelector('.nvs-part-compare button[title=\"Next photo\"]').click()"
+    screen.page.evaluate(f"() => {{ for (let i = 0; i < 9; i++) {step}; }}")
+    chosen = screen.page.get_by_label("Photo to compare").input_value()
+    screen.page.wait_for_selector(f'.nvs-compare[data-ready="{chosen}"]')
+    assert screen.page.locator(".nvs-part-compare p").inner_text() == ""
+
+
+def test_compare_is_empty_for_a_saved_scene(screen: Screen, tmp_path: Path) -> None:
+    screen.tab("Compare")
+    screen.page.wait_for_selector('.nvs-compare:not([data-ready=""])')
+    screen.tab("Scene")
+    saved = screen.saved(lambda: screen.page.get_by_role("link", name="Save scene").click())
+    upload(screen, saved.rename(tmp_path / "saved.safetensors"))
+    screen.wait("app.scene && app.scene.format === 'scene state'")
+    screen.settle()
+    screen.tab("Compare")
+    assert screen.page.locator(".nvs-compare").get_attribute("data-ready") == ""
+    assert "dB" not in screen.page.locator(".nvs-psnr").inner_text()
+    assert screen.page.locator(".nvs-compare-photo").evaluate("canvas => canvas.width") == 0
+    assert "holds no photos" in screen.page.locator(".nvs-part-compare p").inner_text()
+
+
+def test_flying_to_a_photo_takes_over_from_the_path(screen: Screen) -> None:
+    screen.tab("Camera path")
+    screen.do("orbit")
+    screen.wait("app.route.length > 1")
+    play = screen.page.locator('[data-do="play"]')
+    for go in (screen.page.locator(".nvs-strip .nvs-thumb").nth(1), screen.page.locator('[data-do="go-1"]')):
+        play.click()
+        screen.wait("app.movers.some((mover) => mover.active)")
+        go.click()
+        screen.wait("!app.movers.some((mover) => mover.active) && !app.camera.flying")
+        assert play.inner_text() == "Play"
+    screen.settle()
+
+
+def test_keyframes_can_be_worked_on_while_their_pictures_arrive(screen: Screen) -> None:
+    screen.tab("Camera path")
+    screen.do("spiral")
+    lens = screen.page.get_by_label("Field of view of keyframe 1,")
+    lens.click()
+    lens.press("Control+a")
+    screen.page.keyboard.type("60", delay=300)
+    screen.page.keyboard.press("Enter")
+    assert screen.ask("app.path.keyframes[0].fov") == 60
+    screen.wait("app.path.keyframes.every((key) => key.thumb)")
+    assert screen.page.locator(".nvs-keys .nvs-thumb img").count() == screen.ask("app.path.keyframes.length")
+
+
 def test_keyframes_are_added_moved_played_saved_and_loaded(screen: Screen, tmp_path: Path) -> None:
     screen.tab("Camera path")
     screen.do("add")
@@ -196,6 +248,8 @@ def test_bad_zip_is_refused_in_words(screen: Screen, tmp_path: Path, kind: str) 
     assert "Error" not in message.inner_text()
     screen.drag(0.1, 0.0)
     assert screen.ask("app.scene.id") == before
+    message.get_by_role("button", name="Close").click()
+    message.wait_for(state="detached")
 
 
 def test_restart_of_the_server_brings_the_view_back(

@@ -57,6 +57,19 @@ export class Compare {
     this.message.textContent = app.scene && !photos.length ? "A saved scene holds no photos to compare with. Open the photos themselves." : "";
     const kept = photos.find((photo) => photo.i === this.photo) ?? photos.find((photo) => photo.role !== "input") ?? photos[0];
     if (kept) this._choose(kept.i);
+    else this._clear();
+  }
+
+  _clear() {
+    Object.assign(this, { photo: undefined, stale: false });
+    for (const canvas of [this.photoLayer, this.renderLayer, this.differenceLayer]) canvas.width = 0;
+    this.meaning.textContent = "";
+    this._unready();
+  }
+
+  _unready() {
+    this.figure.dataset.ready = "";
+    this.psnr.textContent = "–";
   }
 
   _choose(index) {
@@ -66,7 +79,7 @@ export class Compare {
     this.select.value = index;
     this.meaning.textContent = photo.role === "input" ? "The model was given this photo." : "The model was not given this photo.";
     this.stale = true;
-    this.figure.dataset.ready = "";
+    this._unready();
     if (this.visible) this._load();
   }
 
@@ -75,7 +88,15 @@ export class Compare {
     if (values.length) this._choose(values[(values.indexOf(this.photo) + step + values.length) % values.length]);
   }
 
+  /** One photo after the other; of several chosen meanwhile the last. */
   async _load() {
+    if (this.loading) return;
+    this.loading = true;
+    while (this.visible && this.stale) await this._loadChosen();
+    this.loading = false;
+  }
+
+  async _loadChosen() {
     this.stale = false;
     const [scene, index] = [app.scene, this.photo];
     const photo = scene.photos.find((one) => one.i === index);
