@@ -47,7 +47,8 @@ class Session:
         """Pictures asked for without a WebSocket that are under way."""
         self.closed = False
         self._scene: OpenScene | None = None
-        self._evicted = ""
+        self.lost: dict[str, Any] | None = None
+        """Message and source of the scene that had to go, as long as no other is open."""
         self._listeners: list[Listener] = []
         self._results: list[Folder] = []
         self._job = threading.Lock()
@@ -68,7 +69,7 @@ class Session:
         self.used_at = time.monotonic()
         scene = self._scene
         if scene is None:
-            raise UserError(self._evicted or "No scene is open: choose one first.")
+            raise UserError(self.lost["message"] if self.lost else "No scene is open: choose one first.")
         self.viewer.store.find(scene.key)
         return scene
 
@@ -204,6 +205,13 @@ class Session:
 
         return stop
 
+    def called(self) -> None:
+        """A page without a live connection has asked for news; it has left when it asks no more."""
+        with self._lock:
+            self.had_page = True
+            if not self._listeners:
+                self.left_at = time.monotonic()
+
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message to all that listen."""
         for listener in list(self._listeners):
@@ -216,12 +224,12 @@ class Session:
                 return
             self._scene = None
             can_open = scene.source in self.viewer.places
-            self._evicted = (
+            message = (
                 f"{scene.name} was removed from memory to make room for other scenes: "
                 f"{'open' if can_open else 'upload'} it again."
             )
-        source = scene.source if can_open else None
-        self.tell({"t": "scene", "scene": None, "why": "evicted", "message": self._evicted, "source": source})
+            lost = self.lost = {"message": message, "source": scene.source if can_open else None}
+        self.tell({"t": "scene", "scene": None, "why": "evicted", **lost})
 
     def _change(self, why: str, work: Callable[[Tell], OpenScene]) -> Generator[Progress, None, None]:
         """Make a new scene step by step, and show it at the end."""
@@ -244,7 +252,7 @@ class Session:
             closed = self.closed
             unwanted = kept if closed else self._scene
             if not closed:
-                self._scene = kept
+                self._scene, self.lost = kept, None
         if unwanted is not None and (closed or unwanted.key != kept.key):
             self.viewer.store.release(unwanted.key, self.id)
         if closed:

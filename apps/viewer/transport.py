@@ -56,13 +56,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
 def hello(viewer: Viewer, session: Session) -> dict[str, Any]:
     """What a page is told when it connects."""
-    return {
-        "t": "hello",
-        "server": viewer.run_id,
-        "session": session.id,
-        "key": viewer.tokens.key(session.id),
-        "scene": session.describe(),
-    }
+    about = {"server": viewer.run_id, "session": session.id, "key": viewer.tokens.key(session.id)}
+    return {"t": "hello", **about, "scene": session.describe(), "lost": session.lost}
 
 
 class Live:
@@ -188,7 +183,10 @@ class Plain:
         session_id = self.viewer.tokens.check_token(str(message.get("token", "")))
         if session_id is None or not same_origin(request, self.viewer.allowed_hosts):
             return JSONResponse({"message": "The token is wrong or too old."}, 403)
-        return JSONResponse(hello(self.viewer, self.viewer.find(session_id)))
+        session = self.viewer.find(session_id)
+        session.called()
+        self.viewer.left(session_id)
+        return JSONResponse(hello(self.viewer, session))
 
     async def _render(self, request: Request) -> Response:
         session = self._session(request)

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -347,6 +348,30 @@ def test_plain_requests_do_the_same(site):
         ("nvs-viewer/hello", b'{"token": "x"}', 403),
     ):
         assert site.status(path, body) == code, path
+
+
+def test_a_page_without_a_websocket_keeps_its_scene_and_is_told_when_it_goes(site, monkeypatch):
+    monkeypatch.setattr(site.viewer, "limits", replace(site.viewer.limits, grace_seconds=1.0))
+    session = opened(site.viewer, "session-poll")
+
+    def hello() -> dict:
+        token = site.viewer.token("session-poll")["token"]
+        return json.load(
+            site.fetch("nvs-viewer/hello", json.dumps({"token": token}).encode(), Origin=f"http://{site.host}")
+        )
+
+    assert hello()["scene"]["id"] == session.scene.key
+    site.viewer.leave(SimpleNamespace(session_hash="session-poll"))  # Gradio has lost sight of the page
+    assert hello()["scene"]["id"] == session.scene.key
+    session.lose(session.scene)
+    told = hello()
+    assert told["scene"] is None and told["lost"]["source"] == "given:0" and "open it again" in told["lost"]["message"]
+    finish(session.open("given:0"))
+    assert hello()["lost"] is None
+    deadline = time.monotonic() + 20
+    while not session.closed and time.monotonic() < deadline:  # it asks no more
+        time.sleep(0.05)
+    assert session.closed
 
 
 def test_files_of_the_machine_are_not_served(site):

@@ -127,6 +127,20 @@ def test_a_saved_scene_opens_and_takes_in_more_photos(screen: Screen, site: Any,
     assert np.abs(screen.picture().astype(float) - first).mean() > 0
 
 
+def test_photos_that_are_added_leave_path_and_view(screen: Screen, site: Any, capture: Path, tmp_path: Path) -> None:
+    site.viewer.store.max_bytes *= 10
+    screen.drag(0.2, 0.1)
+    screen.press("k")
+    before, view = screen.ask("app.scene.id"), screen.c2w
+    with screen.page.expect_file_chooser() as chooser:
+        screen.page.get_by_role("button", name="Add photos to this scene").click()
+    chooser.value.set_files(pack(capture, tmp_path / "more.zip"))
+    screen.wait(f"app.scene && app.scene.id !== '{before}'")
+    screen.settle()
+    assert screen.ask("app.path.keyframes.length") == 1
+    assert np.allclose(screen.c2w, view, atol=1e-6)
+
+
 def test_a_job_ends_with_its_tab_and_gives_way_to_the_next(
     screen: Screen, site: Any, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,9 +106,9 @@ class App extends EventTarget {
     return { lens, photo: photo?.i ?? null, centre: this.scene.centre };
   }
 
-  /** The photo that is shown exactly, or whose camera was shown last. */
+  /** The photo that is flown to or shown exactly, or whose camera was shown last. */
   get nearbyPhoto() {
-    return this.camera.photo ?? this.lastPhoto ?? null;
+    return this.camera.goal ?? this.camera.photo ?? this.lastPhoto ?? null;
   }
 
   /** What is sent to the server for the camera as it stands. */
@@ -154,7 +154,7 @@ class App extends EventTarget {
   _takeScene({ scene, why = "" }) {
     const before = this.scene;
     const kept = this.remembered;
-    if (scene && before && captureOf(before) === captureOf(scene)) {
+    if (scene && before && goesOn(before, scene)) {
       this.remember();
       this._restore(scene, this.remembered);
     } else if (scene) {
@@ -248,6 +248,10 @@ class App extends EventTarget {
 
 /** What stays the same when only the chosen photos of a capture change. */
 const captureOf = (scene) => scene.capture ?? scene.source;
+
+/** Whether a scene only has other photos than the one before: its path and view stay. */
+const goesOn = (before, scene) =>
+  captureOf(before) === captureOf(scene) || (before.source === scene.source && `${before.world_to_scene}` === `${scene.world_to_scene}`);
 
 /** The page has one. */
 export const app = new App();

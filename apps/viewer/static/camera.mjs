@@ -46,7 +46,7 @@ export class Camera {
     this._flight = null;
     const [place, forward] = [position(c2w), unit(axis(c2w, 2))];
     const along = dot(sub(centre, place), forward);
-    this.distance = along > 0.05 * this.reach ? along : this.reach;
+    this.distance = along > 0.049 * this.reach ? along : this.reach;
     this.target = add(place, scale(forward, this.distance));
     const [first, second] = basis(this.up);
     this.pitch = clamp(Math.asin(clamp(dot(forward, this.up), -1, 1)), -MAX_PITCH, MAX_PITCH);
@@ -69,6 +69,11 @@ export class Camera {
 
   get flying() {
     return this._flight !== null;
+  }
+
+  /** The photo that is flown to. */
+  get goal() {
+    return this._flight?.options.photo ?? null;
   }
 
   /** Go on with a flight; true while there is one. */

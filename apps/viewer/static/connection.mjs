@@ -135,12 +135,18 @@ export class Connection {
         const hello = await this._hello((await this.token()).token);
         this.key = hello.key;
         if (hello.server !== known.server) this._text(hello);
-        else if (hello.scene?.id !== known.scene?.id) this._text({ t: "scene", scene: hello.scene, why: hello.scene ? "opened" : "evicted" });
+        else if (hello.scene?.id !== known.scene?.id) this._news(hello);
         this._poll(hello);
       } catch {
         this._lose();
       }
     }, POLL_MS);
+  }
+
+  /** Another scene, one that had to go, or none any more for another reason: then the page opens it again. */
+  _news({ scene, lost, ...hello }) {
+    if (scene || lost) this._text({ t: "scene", scene, why: scene ? "opened" : "evicted", ...lost });
+    else this._text({ ...hello, scene });
   }
 
   _lose() {
