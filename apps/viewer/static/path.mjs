@@ -8,6 +8,7 @@ import { fillSizes } from "./settings.mjs";
 const KINDS = { mp4: "Video (mp4)", gif: "Animation (gif)", png: "Pictures (zip of png)" };
 const ROUTE_WAIT = 150;
 const THUMB_WIDTH = 96;
+const NO_SCENE = "No scene is open: choose one first.";
 
 export class Path {
   constructor() {
@@ -90,6 +91,7 @@ export class Path {
 
   _export() {
     const size = this.size.value.split(",").map(Number);
+    if (!app.scene) return this._say(NO_SCENE);
     this.makeFilm({ path: app.scenePath(), kind: this.kind.value, size, fps: app.path.fps });
   }
 
@@ -113,8 +115,9 @@ export class Path {
       button(name, `${label} ${i + 1}`, does, { short: true, title: label, disabled, "data-do": `${label.toLowerCase().replaceAll(" ", "-")}-${i}` });
     const fov = number(5, 120, 1, (value) => this._change(i, { ...key, fov: value }));
     fov.value = Math.round(key.fov);
+    fov.dataset.do = `fov-${i}`;
     fov.setAttribute("aria-label", `Field of view of keyframe ${i + 1}, in degrees`);
-    const picture = key.thumb ? make("img", { src: key.thumb, alt: "" }) : icon("key");
+    const picture = key.thumb ? pictureOf(key) : icon("key");
     const go = make("button", { type: "button", class: "nvs-thumb", title: "Go to", "aria-label": `Go to keyframe ${i + 1}`, "data-do": `go-${i}`, onclick: () => this._go(key) }, picture);
     return make(
       "li",
@@ -153,7 +156,9 @@ export class Path {
   }
 
   _go(key) {
+    if (!app.scene) return;
     this.player.stop();
+    this._showPlaying();
     app.flyTo(app.toScene(key.c2w), { fov: key.fov });
   }
 
@@ -164,6 +169,7 @@ export class Path {
   }
 
   async _save() {
+    if (!app.scene) return this._say(NO_SCENE);
     if (!app.path.keyframes.length) return this._say("Add a keyframe first.");
     const answer = await app.ask("save_path", { path: app.scenePath() });
     if (answer?.text) download(new Blob([answer.text], { type: "application/json" }), `${app.scene.name}_path.json`);
@@ -182,19 +188,24 @@ export class Path {
     if (!answer?.path) return;
     const keyframes = answer.path.keyframes.map(({ c2w, fov }) => ({ c2w: app.toWorld(c2w), fov }));
     app.setPath({ ...answer.path, keyframes });
-    this._picture(keyframes);
+    this._picture();
   }
 
-  /** Small pictures for keyframes that have none yet, one after the other. */
-  async _picture(keyframes) {
-    for (const key of keyframes) {
+  /** Small pictures for keyframes that have none yet, one after the other; the list stays as somebody works on it. */
+  async _picture() {
+    if (this.picturing) return;
+    this.picturing = true;
+    let key;
+    while (app.scene && (key = app.path.keyframes.find((one) => one.thumb === undefined))) {
       const camera = { c2w: app.toScene(key.c2w), fov: key.fov, size: app.scene.size };
       const answer = await app.connection.picture(camera, { quality: "thumbnail" }).catch(() => null);
-      if (!answer) return;
-      const picture = await createImageBitmap(await answer.blob());
+      if (!answer) break;
+      key.thumb = small(await createImageBitmap(await answer.blob()));
       const at = app.path.keyframes.indexOf(key);
-      if (at >= 0) this._change(at, { ...key, thumb: small(picture) });
+      this.list.querySelector(`[data-do="go-${at}"]`)?.replaceChildren(pictureOf(key));
     }
+    this.picturing = false;
+    app.remember();
   }
 
   /** Ask for the poses along the path. */
@@ -252,6 +263,8 @@ function number(min, max, step, change) {
     },
   });
 }
+
+const pictureOf = (key) => make("img", { src: key.thumb, alt: "" });
 
 const field = (label, input) => make("label", { class: "nvs-field" }, make("span", {}, label), input);
 

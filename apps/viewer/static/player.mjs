@@ -26,7 +26,7 @@ export class Player {
   advance(seconds) {
     if (!this.active) return false;
     // Any movement of the person takes over.
-    const taken = this.pose !== null && app.camera.c2w !== this.pose;
+    const taken = this.pose !== null && (app.camera.flying || app.camera.c2w !== this.pose);
     if (taken || app.route.length < 2) {
       this.stop();
     } else {
