@@ -109,6 +109,31 @@ def test_photos_are_reached_exactly_by_thumbnail_digit_and_map(screen: Screen) -
     screen.wait("app.camera.photo !== null")
 
 
+def test_quick_steps_go_on_from_the_photo_that_is_flown_to(screen: Screen) -> None:
+    screen.press("1")
+    screen.page.keyboard.type("]]]", delay=60)
+    screen.settle()
+    fourth = screen.page.locator(".nvs-strip li").nth(3).get_attribute("data-photo")
+    assert screen.ask("app.camera.photo") == int(fourth)
+
+
+def test_what_is_shifted_stays_under_the_pointer(new_screen: Callable[..., Screen]) -> None:
+    wide = new_screen(viewport={"width": 1366, "height": 650}).open()
+    box, target = wide.stage.bounding_box(), wide.ask("app.camera.target")
+    assert box["width"] > 1.2 * box["height"]  # the picture, a square, is narrower
+    x, y, mouse = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, wide.page.mouse
+    mouse.move(x, y)
+    mouse.down(button="right")
+    mouse.move(x + 80, y, steps=8)
+    mouse.up(button="right")
+    wide.settle()
+    c2w, side = wide.c2w, wide.page.locator(".nvs-picture").bounding_box()["width"]
+    right, _, depth = c2w[:3, :3].T @ (np.array(target) - c2w[:3, 3])
+    assert right / depth * wide.ask("app.camera.lens(1)[0]") * side == pytest.approx(
+        80, abs=8
+    )  # tapping takes a little
+
+
 def test_help_opens_and_gives_the_focus_back(screen: Screen) -> None:
     screen.press("?")
     dialog = screen.page.get_by_role("dialog", name="Keys and gestures")

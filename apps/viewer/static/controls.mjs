@@ -9,7 +9,8 @@ const [TAP_MS, TAP_PIXELS] = [320, 12];
 export class Controls {
   /**
    * `element` gets the events. `actions` has moved(camera is still moving), recentre(x, y) and tap(x, y) in -1..1, and
-   * key(event) for keys that do not move; `looking()` tells whether a drag turns on the spot.
+   * key(event) for keys that do not move; `looking()` tells whether a drag turns on the spot, `width()` how wide the
+   * picture is, if that is not the element's width.
    */
   constructor(element, camera, actions) {
     Object.assign(this, { element, camera, actions, pointers: new Map(), keys: new Set(), lastTap: null });
@@ -63,14 +64,18 @@ export class Controls {
     if (this.pointers.size === 2) {
       const after = this._spread();
       if (before.distance > 0 && after.distance > 0) this.camera.zoom(before.distance / after.distance);
-      this.camera.pan((after.x - before.x) / this.element.clientWidth, (after.y - before.y) / this.element.clientWidth);
+      this.camera.pan((after.x - before.x) / this._width, (after.y - before.y) / this._width);
     } else if (this.pointers.size === 1) {
-      const wide = size / this.element.clientWidth;
+      const wide = size / this._width;
       if (pointer.button > 0 || event.shiftKey) this.camera.pan(dx * wide, dy * wide);
       else if (this.actions.looking?.()) this.camera.look(dx * TURN * 0.4, dy * TURN * 0.4);
       else this.camera.orbit(dx * TURN, dy * TURN);
     }
     this.actions.moved(true, event.timeStamp);
+  }
+
+  get _width() {
+    return this.actions.width?.() ?? this.element.clientWidth;
   }
 
   _upOrCancel(event) {
@@ -116,10 +121,10 @@ export class Controls {
     this.actions.moved(true, event.timeStamp);
   }
 
-  /** Safari's pinch on a trackpad. */
+  /** Safari's pinch on a trackpad; that of two fingers on glass comes as pointers, too. */
   _gesture(event) {
     event.preventDefault();
-    if (event.type === "gesturechange") {
+    if (event.type === "gesturechange" && this.pointers.size === 0) {
       this.camera.zoom(this.lastScale / event.scale);
       this.actions.moved(true, event.timeStamp);
     }

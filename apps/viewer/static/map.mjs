@@ -1,7 +1,7 @@
 // The map: where the photos were taken, where the camera is, and its path.
 
 import { app } from "./app.mjs";
-import { Camera } from "./camera.mjs";
+import { Camera, fovOf } from "./camera.mjs";
 import { Controls } from "./controls.mjs";
 import { color, fit, make } from "./dom.mjs";
 import { Space, boundsOf } from "./lines.mjs";
@@ -9,7 +9,6 @@ import { add, basis, cross, pose, position, scale, sub, unit } from "./math.mjs"
 
 /** Focal length in heights of the map. */
 const FOCAL = 1.9;
-const FOV = 40;
 
 export class Map3D {
   constructor(root) {
@@ -52,12 +51,11 @@ export class Map3D {
     if (!scene || this.shownScene === scene.source) return this._drawAnew();
     this.shownScene = scene.source;
     this.camera.reach = scene.radius;
-    this.camera.fov = FOV;
     this.camera.setUp(scene.up);
     const [first, second] = basis(scene.up);
     const offset = add(scale(first, -2.6), add(scale(second, -1.6), scale(scene.up, 1.7)));
     const place = add(scene.centre, scale(offset, scene.radius * 1.3));
-    this.camera.set(lookAt(place, scene.centre, scene.up), { fov: FOV, centre: scene.centre });
+    this.camera.set(lookAt(place, scene.centre, scene.up), { centre: scene.centre });
     this._drawAnew();
   }
 
@@ -78,6 +76,7 @@ export class Map3D {
     const scene = app.scene;
     if (!scene || !width) return;
     const lens = [(FOCAL * height) / width, FOCAL, 0.5, 0.5];
+    this.camera.fov = fovOf(lens);
     this._drawStill(width, height, lens, scene);
     context.drawImage(this.still, 0, 0, width, height);
     const space = new Space(context, width, height, this.camera.c2w, lens);

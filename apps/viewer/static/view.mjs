@@ -30,6 +30,7 @@ export class View {
         app.moved(app.camera.flying);
       },
       looking: () => this.mode === "look",
+      width: () => Math.min(this.stage.clientWidth, this.stage.clientHeight * app.aspect),
       key: (event) => this._key(event),
     });
     app.movers.push({
