@@ -19,26 +19,34 @@ if TYPE_CHECKING:
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 """Arguments of an event that only the page uses and that shows its progress by itself."""
 CLEARED = ("", gr.update(visible=False))
+KEPT = (gr.skip(), gr.skip())
+
+
+class _Job:
+    overtaken = False
+    """Whether another one has begun since, which shows its own bar or problem."""
 
 
 class Jobs:
     """Jobs of one kind, at most one for each session at a time."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, object] = {}
+        self._newest: dict[str, _Job] = {}
 
     def stop(self, request: gr.Request) -> None:
         """End the job of this session at its next step. Gradio's own way loses what the page is told afterwards."""
         self._newest.pop(request.session_hash or "", None)
 
-    def run(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[str, Any]]:
+    def run(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[Any, Any]]:
         """Take the steps of a job and yield its bar and the state of its stop button."""
         for bar, stop, _ in self.run_for_file(steps, request):
             yield bar, stop
 
-    def run_for_file(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[str, Any, str | None]]:
+    def run_for_file(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[Any, Any, str | None]]:
         """The same with the file that the job made, at its end. It ends the job before it, if that still runs."""
-        file, session, this = None, request.session_hash or "", object()
+        file, session, this = None, request.session_hash or "", _Job()
+        if before := self._newest.get(session):
+            before.overtaken = True
         self._newest[session] = this
         try:
             for step in steps:
@@ -50,9 +58,10 @@ class Jobs:
         except Exception as error:
             if not isinstance(error, UserError):
                 traceback.print_exc(file=sys.stderr)
-            yield _problem(plain_message(error, "This did not work")), gr.update(visible=False), None
+            bar, stop = _problem(plain_message(error, "This did not work")), gr.update(visible=False)
+            yield (*KEPT, None) if this.overtaken else (bar, stop, None)
         else:
-            yield *CLEARED, file  # a job that has taken over shows its own bar again with its next step
+            yield (*KEPT, None) if this.overtaken else (*CLEARED, file)
         finally:
             if isinstance(steps, Generator):
                 steps.close()
@@ -73,7 +82,8 @@ def _bar(step: Progress) -> str:
 
 
 def _problem(message: str) -> str:
-    return f'<div class="nvs-job nvs-job-problem" role="alert">{escape(message)}</div>'
+    close = '<button type="button" class="nvs-button nvs-job-close" aria-label="Close">&times;</button>'
+    return f'<div class="nvs-job nvs-job-problem" role="alert"><span>{escape(message)}</span>{close}</div>'
 
 
 def _duration(seconds: float) -> str:

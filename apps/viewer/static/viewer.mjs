@@ -16,6 +16,9 @@ export function mount(element, part, gradio) {
   parts[part](root, gradio);
 }
 
+/** What went wrong stays to be read until somebody closes it. */
+document.addEventListener("click", ({ target }) => target.closest(".nvs-job-close")?.closest(".nvs-job").remove());
+
 /** Works from the start, also while its panel has not been looked at yet. */
 const path = new Path();
 
