@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from apps.encode import pick_device
 from apps.eval import save_sheet
-from apps.render import show_progress
+from apps.render import write_pictures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,10 +129,7 @@ def _write(folder: Path, result: SceneResult, run: SceneRun, about: dict[str, st
 
 def _film(model: LaCT, run: SceneRun, path: Path, frames: int) -> str:
     """Write a film of one turn around the scene and say what it shows."""
-    import torch.nn.functional as F
-
     from nvs import Renderer, trajectory
-    from nvs.video import open_video
 
     device = next(model.parameters()).device
     # In the usual frame the point that the cameras look at is the origin, and up is +z.
@@ -141,11 +138,7 @@ def _film(model: LaCT, run: SceneRun, path: Path, frames: int) -> str:
     cameras = trajectory.orbit(run.inputs.cameras, frames, centre=centre, up=up)
     h, w = cameras.image_size
     factor = max(1, SHOWN_SIZE // max(h, w))
-    renderer = Renderer(model, run.state.to(device))
-    with open_video(path, image_size=(h * factor, w * factor), frames=frames) as video:
-        for frame in show_progress(renderer.frames(cameras), frames, "filming"):
-            enlarged = F.interpolate(frame[None], scale_factor=factor, mode="bicubic") if factor > 1 else frame[None]
-            video.write(enlarged[0].clamp(0, 1))
+    write_pictures(path, Renderer(model, run.state.to(device)), cameras, enlarge=factor)
     return f"one turn around the scene, {w}x{h} pixels" + (f" shown {factor}x" if factor > 1 else "")
 
 
@@ -188,12 +181,15 @@ def _report(console: Console, result: SceneResult, run: SceneRun) -> None:
 
 
 def next_commands(folder: Path, capture: Path) -> list[str]:
-    """Commands that go on from the demo's results."""
-    return [
-        f"nvs render {CHECKPOINT} {folder / 'state.safetensors'} --trajectory spiral -o {folder / 'spiral.gif'}",
+    """Commands that go on from the demo's results, in the folder where it was called."""
+    state, film = folder / "state.safetensors", folder / "spiral.gif"
+    commands = [
+        f"nvs render {CHECKPOINT} {state} --trajectory spiral --enlarge 4 -o {film}",
         f"nvs eval {CHECKPOINT} {capture} -o {folder / 'eval'}",
-        f"nvs train --config configs/tiny_cpu.yaml --output {folder / 'training'}",
     ]
+    config = Path("configs/tiny_cpu.yaml")  # its captures are named from the folder of the project
+    train = [f"nvs train --config {config} --output {folder / 'training'}"] if config.is_file() else []
+    return commands + train
 
 
 def _short(path: Path) -> Path:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from nvs.trajectory import CameraPath
 
 PATHS = ("orbit", "spiral", "interpolate", "turntable", "held-out")
+SMALL = 256
+"""Pictures with shorter sides than this are hard to look at."""
 DEFAULT_FRAMES = 96
 T = TypeVar("T")
 
@@ -26,6 +28,7 @@ def render(
     frames: int | None = None,
     fps: float | None = None,
     image_size: tuple[int, int] | None = None,
+    enlarge: int = 1,
     zoom: float = 1.0,
     loop: bool = False,
     views: int | None = None,
@@ -52,6 +55,7 @@ def render(
             fewer are asked for.
         fps: frames per second, 24 by default or as the path file says.
         image_size: height and width of the pictures in pixels (any); by default those of encoding or of the path.
+        enlarge: show every pixel so many times as large, which makes films of small models easier to watch.
         zoom: for turntable, the largest magnification, reached half way.
         loop: for interpolate, go on from the last camera to the first.
         views: number of input photos if a capture is given, spread over the camera positions.
@@ -69,7 +73,7 @@ def render(
     from nvs.video import check_output
 
     file = _read_path_file(trajectory)
-    _check_options(trajectory, frames, zoom, loop)
+    _check_options(trajectory, frames, zoom, loop, enlarge)
     speed = fps if fps is not None else file.fps if file else 24.0
     place = output or f"{default_name(scene_or_state)}_{Path(trajectory).stem}.mp4"
     check_output(place, speed)
@@ -84,7 +88,14 @@ def render(
     else:
         cameras = _follow(trajectory, model, state, frames or DEFAULT_FRAMES, zoom, loop)
     cameras = cameras if image_size is None else reframe(cameras, image_size)
-    _write(place, Renderer(model, state, views_per_batch, slice_tokens), cameras, speed)
+    if model.trained and cameras.image_size not in (state.image_size, model.trained.image_size):
+        warn(*model.trained.warnings_for(cameras, model.trained.views[0]))
+    count, (h, w) = cameras.num_views, cameras.image_size
+    write_pictures(place, Renderer(model, state, views_per_batch, slice_tokens), cameras, speed, enlarge)
+    shown = f" shown {enlarge}x" if enlarge > 1 else ""
+    print(f"wrote {place}: {count} picture{'s' * (count > 1)} of {h}x{w} pixels (height x width){shown}")
+    if 2 * max(h, w) * enlarge <= SMALL:
+        print(f"They are small; --enlarge {SMALL // max(h, w)} makes them easier to watch.")
 
 
 def show_progress(steps: Iterable[T], total: int, what: str) -> Iterator[T]:
@@ -109,19 +120,27 @@ def _read_path_file(trajectory: str) -> CameraPath | None:
     return read_path(trajectory)
 
 
-def _write(place: str, renderer: Renderer, cameras: Cameras, fps: float) -> None:
+def write_pictures(
+    place: Path | str, renderer: Renderer, cameras: Cameras, fps: float = 24.0, enlarge: int = 1
+) -> None:
+    """Render what cameras see into a film or a folder, every pixel `enlarge` times as large."""
+    import torch.nn.functional as F
+
     from nvs.video import open_video
 
     count, (h, w) = cameras.num_views, cameras.image_size
-    with open_video(place, cameras.image_size, count, fps) as video:
+    with open_video(place, (h * enlarge, w * enlarge), count, fps) as video:
         for image in show_progress(renderer.frames(cameras), count, "rendering"):
+            if enlarge > 1:
+                image = F.interpolate(image[None], scale_factor=enlarge, mode="bicubic")[0].clamp(0, 1)
             video.write(image)
-    print(f"wrote {place}: {count} pictures of {h}x{w} pixels (height x width)")
 
 
-def _check_options(trajectory: str, frames: int | None, zoom: float, loop: bool) -> None:
+def _check_options(trajectory: str, frames: int | None, zoom: float, loop: bool, enlarge: int) -> None:
     from data import UserError
 
+    if not 1 <= enlarge <= 64:
+        raise UserError(f"--enlarge {enlarge} is not possible: give a whole number from 1 to 64.")
     if frames is not None and frames < 1:
         raise UserError(f"--frames {frames} is not possible: ask for 1 or more.")
     if frames is not None and trajectory not in PATHS:

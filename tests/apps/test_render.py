@@ -164,6 +164,22 @@ class TestOutput:
         assert main(["render", checkpoint, capture, *words]) == 0
         assert "warning: outside the trained range: 5 input views" in capsys.readouterr().err
 
+    def test_warns_of_pictures_larger_than_trained_for(self, checkpoint, state, tmp_path, capsys):
+        capsys.readouterr()
+        assert (
+            main(["render", checkpoint, state, "--frames", "1", "--image-size", "64", "80", "-o", f"{tmp_path}/out/"])
+            == 0
+        )
+        assert "images of 64x80 pixels, but the model was trained at 32x40" in capsys.readouterr().err
+
+    def test_enlarged_pictures_are_the_same_pictures(self, checkpoint, state, tmp_path, capsys):
+        for name, more in (("small", []), ("large", ["--enlarge", "3"])):
+            assert main(["render", checkpoint, state, "--frames", "2", *more, "-o", f"{tmp_path}/{name}/"]) == 0
+        assert "2 pictures of 32x40 pixels (height x width) shown 3x" in capsys.readouterr().out
+        small, large = pictures(tmp_path / "small"), pictures(tmp_path / "large")
+        assert large.shape[-2:] == (96, 120)
+        assert (torch.nn.functional.avg_pool2d(large, 3) - small).abs().mean() < 0.01
+
     def test_ctrl_c_leaves_nothing(self, checkpoint, state, tmp_path, monkeypatch):
         from nvs import Renderer
 
@@ -188,6 +204,7 @@ class TestBadInput:
             (["--zoom", "2"], "turntable only"),
             (["--loop"], "interpolate only"),
             (["--frames", "0"], "--frames 0 is not possible"),
+            (["--enlarge", "0"], "--enlarge 0 is not possible"),
             (["--trajectory", "path.json", "--frames", "9"], "leave out --frames"),
             (["--image-size", "0", "8"], "0x8"),
             (["--views-per-batch", "0"], "1 or more"),
