@@ -47,6 +47,8 @@ def convert(
         raise UserError("--dtype is for checkpoints; leave it out, or leave --to out to convert a checkpoint.")
     if to != "shards" and any(option is not None for option in (image_size, shard_mb, quality)):
         raise UserError("--image-size, --shard-mb and --quality are for --to shards; leave them out.")
+    if to is not None and Path(target).suffix.lower() in (".zip", ".tar", ".gz"):
+        raise UserError(f"{target} names an archive, but a folder is written: leave out {Path(target).suffix}.")
     if to == "shards":
         from apps.convert_shards import convert_shards
 

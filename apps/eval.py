@@ -73,6 +73,7 @@ def eval_(
     from nvs.results import write_csv, write_json
     from nvs.video import check_writable
 
+    _check_there(scene)
     settings = Settings(inputs, targets or None, image_size, views_per_batch, holdout_every)
     folder = Path(output)
     check_writable(folder / "metrics.json")
@@ -96,6 +97,19 @@ def eval_(
     write_csv(evaluation, folder / "metrics.csv")
     report(evaluation, Console(), checkpoint)
     print(f"written: {folder}/metrics.json, metrics.csv and a picture sheet for each scene in sheets/")
+
+
+def _check_there(scenes: list[str]) -> None:
+    """Refuse a path that a person has mistyped; what is only unreadable is skipped and told."""
+    from glob import has_magic
+
+    from data import UserError
+
+    for text in scenes:
+        path = Path(text).expanduser()
+        in_archive = any(parent.is_file() for parent in path.parents)
+        if not (path.exists() or in_archive or has_magic(text)):
+            raise UserError(f"{text} does not exist. Check the path; nothing was evaluated.")
 
 
 class SheetWriter:

@@ -212,7 +212,7 @@ def open_scene(
     if scene.part_meeting_behind > 0.5:
         warnings.append(
             "the axes look flipped: the rays through the photo centres meet behind most cameras. "
-            "If the photos do not look outwards, the file mixes OpenGL and OpenCV axes"
+            "If the photos do not look outwards, the file mixes OpenGL and OpenCV axes, or holds inverse matrices"
         )
     if strict and warnings:
         raise UserError(f"{path}: {warnings[0]}. Repair this, or leave out --strict.")

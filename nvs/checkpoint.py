@@ -110,6 +110,10 @@ def find_checkpoint(path: str | Path) -> Path:
     shipped = {p.stem: p for p in sorted(ASSETS.glob("*.safetensors"))}
     if str(path) in shipped:
         return shipped[str(path)]
+    if file.is_dir():
+        inside = [file / name for name in ("best.ckpt", "last.ckpt") if (file / name).is_file()]
+        hint = f"give a file in it, such as {inside[0]}" if inside else "the checkpoint comes first, then captures"
+        raise UserError(f"{path} is a folder, and a checkpoint is a file; {hint}")
     names = ", ".join(shipped) or "none"
     raise UserError(f"there is no checkpoint at {path}; give a file, or a shipped name ({names})")
 

@@ -121,15 +121,12 @@ def find_places(paths: Sequence[Path | str]) -> list[Path | SkippedScene]:
 
 def choose_views(scene: Scene, settings: Settings) -> tuple[list[int], list[int]]:
     """Input and held-out frames: inputs spread over the camera positions, the same at every call."""
-    try:
-        inputs, others = scene.choose(settings.inputs)
-    except UserError as error:
-        raise SkipError(TOO_FEW, str(error)) from error
+    inputs, others = scene.choose(settings.inputs) if settings.inputs <= len(scene.input_pool) else ([], [])
     if not others:
         raise SkipError(
             TOO_FEW,
-            f"{scene.name} has {len(scene)} photos, but {settings.inputs} input views and at least one held-out photo "
-            "are needed; lower --inputs.",
+            f"{scene.name} has {len(scene.input_pool)} photos to choose inputs from, but {settings.inputs} input views "
+            "and at least one held-out photo are needed; lower --inputs.",
         )
     return inputs, every(others, settings.targets or len(others))
 

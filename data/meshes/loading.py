@@ -99,6 +99,11 @@ def expand(path: Path) -> list[tuple[str, Path]]:
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not a text file; list one mesh path a line.") from error
+        for line in lines:
+            if line and not line.startswith("#") and Path(line).suffix.lower() not in READERS:
+                raise UserError(
+                    f"{path} lists {line[:60]!r}, which is no mesh; list a {', '.join(READERS)} file a line."
+                )
         meshes = [(Path(line).stem, path.parent / line) for line in lines if line and not line.startswith("#")]
         if not meshes:
             raise UserError(f"{path} names no meshes; list one mesh path a line.")

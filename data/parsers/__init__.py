@@ -101,6 +101,10 @@ def _explain_unknown(path: Path) -> str:
         )
     if path.is_dir() and not any(path.iterdir()):
         return f"{path} is an empty folder. Give the folder of a capture."
+    if path.is_dir() and (runs := sorted(path.glob("*.ckpt"))):
+        return f"{path} is the folder of a training run, not a capture. Its checkpoints are files, such as {runs[0]}."
+    if path.is_file() and _has_photos(path):
+        return f"{path} is a single picture. Give the folder of a capture: photos with a file that tells their cameras."
     if _has_photos(path):
         return (
             f"{path} holds photos, but no file that tells their cameras. "

@@ -52,6 +52,7 @@ def test_a_chunk_becomes_a_folder_of_photos(tmp_path, capsys):
         (["CAPTURE", "OUT", "--to", "colmap", "--dtype", "float16"], "--dtype is for checkpoints"),
         (["CAPTURE", "CAPTURE", "--to", "colmap"], "Choose another place"),
         (["nowhere", "OUT", "--to", "colmap"], "does not exist"),
+        (["CAPTURE", "out.zip", "--to", "colmap"], "out.zip names an archive, but a folder is written"),
     ],
 )
 def test_failures_are_told_in_a_sentence(capture, tmp_path, capsys, words, reason):

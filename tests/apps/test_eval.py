@@ -97,10 +97,12 @@ def test_zero_targets_means_all_and_image_size_is_taken(checkpoint, tmp_path):
     ("words", "told"),
     [
         (["eval", "{checkpoint}", "{tmp}/nothing"], "nothing does not exist"),
+        (["eval", "{checkpoint}", "{capture}", "{tmp}/nothing"], "nothing was evaluated"),
         (["eval", "{tmp}/nothing.safetensors", "{capture}"], "there is no checkpoint"),
+        (["eval", "{tmp}", "{capture}"], "the checkpoint comes first"),
         (["eval", "{checkpoint}", "{capture}", "--image-size", "20", "32"], "nearest size"),
         (["eval", "{checkpoint}", "{capture}", "--inputs", "0"], "at least 1"),
-        (["eval", "{checkpoint}", "{capture}", "--inputs", "500"], "500"),
+        (["eval", "{checkpoint}", "{capture}", "--inputs", "500"], "500 input views and at least one held-out photo"),
         (["eval", "{checkpoint}", "{capture}", "--lpips-weights", "{tmp}/none.pth"], "There is no file"),
     ],
 )

@@ -1,6 +1,7 @@
 """`nvs inspect` through the command line: captures, checkpoints, states, and what is wrong with them."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -154,6 +155,17 @@ def test_other_things_are_told_in_a_sentence(run, tmp_path, words):
         (tmp_path / name).write_bytes(b"no such thing")
     code, out, err = run("inspect", tmp_path / words[0])
     assert code == 1 and out == "" and len(err.strip().splitlines()) == 1 and words[0] in err
+
+
+def test_folders_of_runs_and_single_pictures_are_told_for_what_they_are(run, capture, tmp_path):
+    (tmp_path / "run/sheets").mkdir(parents=True)
+    (tmp_path / "run/last.ckpt").write_bytes(b"")
+    picture = capture / "images/000.png"
+    shutil.copy(picture, tmp_path / "run/sheets")
+    _, _, err = run("inspect", tmp_path / "run")
+    assert "folder of a training run" in err and str(tmp_path / "run/last.ckpt") in err
+    _, _, err = run("inspect", picture)
+    assert "is a single picture" in err
 
 
 def test_wrong_requests_are_told(run, capture, checkpoint, tmp_path):

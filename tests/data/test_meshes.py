@@ -19,7 +19,7 @@ from mesh_files import (
     write_obj,
 )
 
-from data import find_meshes, load_mesh
+from data import UserError, find_meshes, load_mesh
 from data.meshes.mesh import Mesh, linear_to_srgb, srgb_to_linear
 
 
@@ -166,6 +166,9 @@ def test_find_meshes_names_files_in_folders_and_lists(tmp_path):
     found = {name: path.relative_to(tmp_path).as_posix() for name, path in find_meshes([str(tmp_path)]).items()}
     assert found == {"a-m": "a/m.glb", "b-m": "b/m.glb", "c": "c.obj", "c_ply": "c.ply"}
     assert list(find_meshes([str(tmp_path / "list.txt")])) == ["m", "c"]
+    (tmp_path / "letter.txt").write_text("Dear reader")
+    with pytest.raises(UserError, match=r"letter\.txt lists 'Dear reader', which is no mesh"):
+        find_meshes([str(tmp_path / "letter.txt")])
 
 
 def test_fit_sphere_centres_and_scales(tmp_path):
