@@ -64,7 +64,7 @@ def train(
     # The default model counts as chosen only where it was asked for; otherwise that of the checkpoint is meant.
     chosen = model if is_stated("model") or model != ModelConfig() else None
     network, kept = start_model(chosen, checkpoint, init_from)
-    check_resumable(checkpoint, training.optimizer)
+    kept += check_resumable(checkpoint, training.optimizer)
     check_sizes(network.config, data)
     network.trained = trained_range(scenes.scenes, data)
     network.activation_checkpointing = training.activation_checkpointing

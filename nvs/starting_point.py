@@ -32,10 +32,13 @@ def find_resume(folder: Path, resume: str | None) -> Path | None:
     return last if last.exists() else previous
 
 
-def check_resumable(checkpoint: Path | None, optimizer: OptimizerName) -> None:
-    """Refuse a checkpoint that holds no run, or one of another optimiser, before anything is written."""
+def check_resumable(checkpoint: Path | None, optimizer: OptimizerName) -> list[str]:
+    """Refuse a checkpoint that holds no run, or one of another optimiser, before anything is written.
+
+    Returns a line that says how far the run is.
+    """
     if checkpoint is None:
-        return
+        return []
     if checkpoint.suffix == ".safetensors":
         raise UserError(f"{checkpoint} holds a model but no run to resume; start a new run with --init-from.")
     try:
@@ -51,6 +54,8 @@ def check_resumable(checkpoint: Path | None, optimizer: OptimizerName) -> None:
             f"{checkpoint} is a run with training.optimizer {kind}; resume with that, or start a new run "
             "with --init-from."
         )
+    minutes = saved.get("nvs_run", {}).get("seconds", 0.0) / 60
+    return [f"Going on from step {saved.get('global_step', 0)}, after {minutes:.1f} minutes; limits count all of it"]
 
 
 def start_model(config: ModelConfig | None, checkpoint: Path | None, init_from: str | None) -> tuple[LaCT, list[str]]:

@@ -175,6 +175,8 @@ def test_run_leaves_logs_sheets_settings_and_plain_checkpoints(train, write_capt
     assert settings["training"]["max_steps"] == 4
     assert settings["model"]["memory"]["init_args"]["head_dim"] == 16
 
+    with pytest.raises(data.UserError, match=r"is a folder.*run/best\.ckpt"):
+        nvs.load_model(run)
     model = nvs.load_model(run / "last.ckpt")
     assert model.trained is not None
     assert model.trained.views == (2, 3)
@@ -307,10 +309,11 @@ def test_settings_that_a_person_wrote_are_not_overwritten(train, capture, tmp_pa
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_weight_decay_can_be_changed_when_a_run_goes_on(train, capture, tmp_path, optimizer):
+def test_weight_decay_can_be_changed_when_a_run_goes_on(train, capture, tmp_path, optimizer, capsys):
     words = ["--data.scene", str(capture), "--training.optimizer", optimizer, "--training.max-steps"]
     assert train("run", *words, "1", "--training.weight-decay", "0.1") == 0
     assert train("run", *words, "2", "--training.weight-decay", "0.3", "--resume", "last") == 0
+    assert "Going on from step 1, after 0." in "".join(capsys.readouterr())
     (state,) = torch.load(tmp_path / "run/last.ckpt", weights_only=True)["optimizer_states"]
     groups = [group for part in state.get("parts", [state]) for group in part["param_groups"]]
     assert {group["weight_decay"] for group in groups} == {0.3, 0.0}
