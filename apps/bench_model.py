@@ -82,13 +82,14 @@ def bench_model(
     if threads is not None:
         torch.set_num_threads(threads)
     choice = ModelChoice(checkpoint, dim, layers, expansion, image_size)
-    tasks = _use_tasks(choice.build(), choice.views(inputs), newton_schulz_form)
-    tasks |= _training_tasks(newton_schulz_form, compile) if train else {}
+    model = choice.build()
     h, w = image_size
     about = f"{inputs} input views of {h}x{w}, {torch.get_num_threads()} CPU threads, {runs} interleaved runs"
     about += f"{', gram' if newton_schulz_form == 'gram' else ''}{', compiled training step' if compile else ''}"
     about += ", processor time" if processor_time else ""
-    print(about, file=sys.stderr, flush=True)
+    _tell(about)
+    tasks = _use_tasks(model, choice.views(inputs), newton_schulz_form)
+    tasks |= _training_tasks(newton_schulz_form, compile) if train else {}
     times = _interleave(tasks, runs, time.process_time if processor_time else time.perf_counter)
     del tasks
     peaks = measure_peaks(choice, memory_inputs, slice_tokens, torch.get_num_threads(), _tell) if memory_inputs else {}
