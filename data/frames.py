@@ -112,6 +112,9 @@ def make_frame(listing: Listing, header: PhotoHeader) -> Checked:
     warnings = []
     if declared and not _same_shape(declared, (h, w), tolerance=0.05):
         warnings.append(f"declared as {declared[1]}x{declared[0]} but the photo is {w}x{h} (width x height)")
+    elif declared and declared != (h, w) and listing.downscale == 1:
+        sizes = f"{declared[1]}x{declared[0]} scaled to the {w}x{h} of the photo (width x height)"
+        notes = [*notes, f"camera numbers for {sizes}"]
     frame = Frame(listing.name, listing.file, c2w, intrinsics, (h, w), listing.numbers.distortion, orientation)
     try:
         _ = frame.zoom

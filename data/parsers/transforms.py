@@ -69,6 +69,8 @@ def read_numbers(frame: Mapping[str, Any], top: Mapping[str, Any]) -> Numbers:
         fx = number(both, "fl_x")
         fy = number(both, "fl_y") if angle_y is None else fy
         angle_x, angle_y = number(both, "camera_angle_x"), number(both, "camera_angle_y")
+    if fx is None and fy is None and angle_x is None and angle_y is None:
+        raise BadFrame("no focal length (fl_x) and no field of view (camera_angle_x)")
     size = image_size(frame)
     has_own = any(frame.get(key) is not None for key in OWN_NUMBERS)
     return Numbers(

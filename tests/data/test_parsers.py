@@ -66,6 +66,17 @@ def test_numbers_come_from_frame_then_file_then_photo(write, top, frame, expecte
     np.testing.assert_allclose(first(write(top, frame)).intrinsics, expected, atol=1e-3)
 
 
+def test_numbers_for_another_size_are_told(write):
+    scene = open_scene(write({"w": 128, "h": 96}, size=(32, 24)))
+    assert any("camera numbers for 128x96 scaled to the 32x24 of the photo" in note for note in scene.notes)
+    assert not any("camera numbers for" in note for note in open_scene(write()).notes)
+
+
+def test_missing_numbers_are_named(write):
+    with pytest.raises(UserError, match=r"no focal length \(fl_x\) and no field of view \(camera_angle_x\)"):
+        open_scene(write({"fl_x": None}))
+
+
 def test_downscaled_folder_scales_numbers_and_is_named(write):
     folder = write(size=(16, 12), folder="images_4")
     scene = open_scene(folder)
@@ -312,6 +323,8 @@ def test_a_capture_one_folder_down_is_pointed_out(capture):
 def test_photos_in_a_folder_below_are_seen_too(tmp_path):
     (tmp_path / "walk/day one").mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(tmp_path / "walk/day one/a.JPG", format="JPEG")
-    for place in ("walk", "walk/day one", "walk/day one/a.JPG"):
+    for place in ("walk", "walk/day one"):
         with pytest.raises(UserError, match=r"holds photos, .* nvs prepare"):
             open_scene(tmp_path / place)
+    with pytest.raises(UserError, match="is a single picture"):
+        open_scene(tmp_path / "walk/day one/a.JPG")
