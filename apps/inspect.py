@@ -198,9 +198,12 @@ def _state_rows(state: SceneState) -> Iterable[tuple[str, str]]:
 def _model_rows(model: LaCT) -> Iterable[tuple[str, str]]:
     from dataclasses import asdict
 
+    from nvs.scene_state import fingerprint
+
     for name, value in asdict(model.config).items():
         yield name, ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
     yield "parameters", f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} million"
+    yield "fingerprint", f"{fingerprint(model.config, model.state_dict())}, which its scene states name"
     if model.trained is None:
         yield "trained range", "unknown"
         return

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import make_views
 
 import nvs
 from apps.cli import main
@@ -137,6 +138,7 @@ def test_checkpoint(run, checkpoint, model):
     assert code == 0
     for words in ("dim                  32", "layers", f"{parameters:.2f} million", "2 to 6", "40 to 60", "balls"):
         assert words in out
+    assert model.encode(make_views(2)).fingerprint in out
 
 
 def test_scene_state(run, model, capture, tmp_path):
