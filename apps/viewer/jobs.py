@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import traceback
 from collections.abc import Generator, Iterator
@@ -20,11 +21,12 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 """Arguments of an event that only the page uses and that shows its progress by itself."""
 CLEARED = ("", gr.update(visible=False))
 KEPT = (gr.skip(), gr.skip())
+NUMBERS = itertools.count()
 
 
 class _Job:
-    overtaken = False
-    """Whether another one has begun since, which shows its own bar or problem."""
+    stopped = overtaken = False
+    """Whether it is to end, and whether another one has begun since, which shows its own bar or problem."""
 
 
 class Jobs:
@@ -35,7 +37,8 @@ class Jobs:
 
     def stop(self, request: gr.Request) -> None:
         """End the job of this session at its next step. Gradio's own way loses what the page is told afterwards."""
-        self._newest.pop(request.session_hash or "", None)
+        if job := self._newest.get(request.session_hash or ""):
+            job.stopped = True
 
     def run(self, steps: Iterator[Progress], request: gr.Request) -> Iterator[tuple[Any, Any]]:
         """Take the steps of a job and yield its bar and the state of its stop button."""
@@ -50,7 +53,7 @@ class Jobs:
         self._newest[session] = this
         try:
             for step in steps:
-                if self._newest.get(session) is not this:
+                if this.stopped or this.overtaken:
                     file = None
                     break
                 file = step.file
@@ -83,7 +86,11 @@ def _bar(step: Progress) -> str:
 
 def _problem(message: str) -> str:
     close = '<button type="button" class="nvs-button nvs-job-close" aria-label="Close">&times;</button>'
-    return f'<div class="nvs-job nvs-job-problem" role="alert"><span>{escape(message)}</span>{close}</div>'
+    # Gradio draws only what differs from before, and the person may have closed the same message.
+    return (
+        f'<div class="nvs-job nvs-job-problem" role="alert" data-number="{next(NUMBERS)}">'
+        f"<span>{escape(message)}</span>{close}</div>"
+    )
 
 
 def _duration(seconds: float) -> str:

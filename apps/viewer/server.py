@@ -90,9 +90,8 @@ class Viewer:
         self.workspace.trim()
         return {"token": self.tokens.token(self.find(str(session_id)).id)}
 
-    def left(self, session_id: str) -> None:
-        """A connection has ended; if the tab does not come back, its scene goes. Called in the event loop."""
-        grace = self.limits.grace_seconds
+    def left(self, session_id: str, grace: float) -> None:
+        """A connection has ended; if the tab does not come back in time, its scene goes. Called in the event loop."""
 
         def forget() -> None:
             session = self._sessions.get(session_id)

@@ -86,7 +86,7 @@ class Live:
             await self._talk(socket, session)
         finally:
             viewer.connections -= 1
-            viewer.left(session_id)
+            viewer.left(session_id, viewer.limits.grace_seconds)
 
     async def _talk(self, socket: WebSocket, session: Session) -> None:
         loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class Plain:
             return JSONResponse({"message": "The token is wrong or too old."}, 403)
         session = self.viewer.find(session_id)
         session.called()
-        self.viewer.left(session_id)
+        self.viewer.left(session_id, self.viewer.limits.silent_seconds)
         return JSONResponse(hello(self.viewer, session))
 
     async def _render(self, request: Request) -> Response:

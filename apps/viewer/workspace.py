@@ -46,6 +46,8 @@ class Limits:
     """Pixels of one picture of a film."""
     grace_seconds: float = 30.0
     """How long a scene is kept for a tab that has lost its connection."""
+    silent_seconds: float = 600.0
+    """The same for a page without a WebSocket, which browsers let ask but once a minute while it is not looked at."""
 
 
 class Folder:

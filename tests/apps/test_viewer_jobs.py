@@ -41,6 +41,20 @@ def test_a_job_that_was_stopped_clears_its_bar():
     assert list(job) == [CLEARED]
 
 
+def test_a_problem_is_told_again():
+    first, second = ([*Jobs().run(failing(), REQUEST)][-1][0] for _ in range(2))
+    assert first != second
+
+
+def test_a_job_that_was_stopped_wipes_nothing_of_a_newer_one():
+    jobs = Jobs()
+    job = jobs.run(steps(9), REQUEST)
+    next(job)
+    jobs.stop(REQUEST)
+    list(jobs.run(failing(), REQUEST))
+    assert list(job) == [(gr.skip(), gr.skip())]
+
+
 @pytest.mark.parametrize("newer", [failing, lambda: steps(2)])
 @pytest.mark.parametrize("older", [failing, lambda: steps(9)])
 def test_what_a_newer_job_tells_is_not_wiped_by_the_one_before(older, newer):

@@ -351,7 +351,7 @@ def test_plain_requests_do_the_same(site):
 
 
 def test_a_page_without_a_websocket_keeps_its_scene_and_is_told_when_it_goes(site, monkeypatch):
-    monkeypatch.setattr(site.viewer, "limits", replace(site.viewer.limits, grace_seconds=1.0))
+    monkeypatch.setattr(site.viewer, "limits", replace(site.viewer.limits, silent_seconds=1.0))
     session = opened(site.viewer, "session-poll")
 
     def hello() -> dict:

@@ -126,12 +126,11 @@ export class Connection {
     return answer.json();
   }
 
-  /** Nobody tells a page without a WebSocket of a new scene: ask, as long as somebody looks. */
+  /** Nobody tells a page without a WebSocket of a new scene: ask, which also tells the server that the page is there. */
   _poll(known) {
     setTimeout(async () => {
       if (!this.byFetch) return;
       try {
-        if (document.hidden) return this._poll(known);
         const hello = await this._hello((await this.token()).token);
         this.key = hello.key;
         if (hello.server !== known.server) this._text(hello);

@@ -196,15 +196,19 @@ export class Path {
     if (this.picturing) return;
     this.picturing = true;
     let key;
-    while (app.scene && (key = app.path.keyframes.find((one) => one.thumb === undefined))) {
-      const camera = { c2w: app.toScene(key.c2w), fov: key.fov, size: app.scene.size };
-      const answer = await app.connection.picture(camera, { quality: "thumbnail" }).catch(() => null);
-      if (!answer) break;
-      key.thumb = small(await createImageBitmap(await answer.blob()));
-      const at = app.path.keyframes.indexOf(key);
-      this.list.querySelector(`[data-do="go-${at}"]`)?.replaceChildren(pictureOf(key));
+    try {
+      while (app.scene && (key = app.path.keyframes.find((one) => one.thumb === undefined))) {
+        const camera = { c2w: app.toScene(key.c2w), fov: key.fov, size: app.scene.size };
+        const answer = await app.connection.picture(camera, { quality: "thumbnail" });
+        key.thumb = small(await createImageBitmap(await answer.blob()));
+        const at = app.path.keyframes.indexOf(key);
+        this.list.querySelector(`[data-do="go-${at}"]`)?.replaceChildren(pictureOf(key));
+      }
+    } catch {
+      // They are but small pictures: the list is complete without them.
+    } finally {
+      this.picturing = false;
     }
-    this.picturing = false;
     app.remember();
   }
 
