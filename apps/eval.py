@@ -122,9 +122,11 @@ class SheetWriter:
 
     def draw(self, result: SceneResult, run: SceneRun) -> None:
         """Draw and write the sheet of one scene."""
-        if not self.counts:
-            for old in self.folder.glob("*.png"):  # of an earlier evaluation, perhaps with scenes that are not here
-                old.unlink()
+        if not self.counts and (self.folder.parent / "metrics.json").exists():
+            # Of an earlier evaluation, perhaps with scenes that are not here; a training run has sheets of its own.
+            for old in self.folder.glob("*.png"):
+                if not old.name.startswith("step_"):
+                    old.unlink()
         plain = "".join(c if c.isalnum() or c in "-_" else "_" for c in result.name) or "scene"
         count = self.counts[plain] = self.counts.get(plain, 0) + 1
         name = plain if count == 1 else f"{plain}.{count}"

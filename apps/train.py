@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from apps.arguments import is_stated
-from apps.train_settings import check_sizes, load_perceptual, trained_range, write_config
+from apps.train_settings import check_own_config, check_sizes, load_perceptual, trained_range, write_config
 from data import UserError
 from data.config import DataConfig
 from data.datamodule import SceneData
@@ -57,6 +57,7 @@ def train(
     """
     folder = Path(output)
     checkpoint = find_resume(folder, resume)
+    check_own_config(folder)
     lpips = load_perceptual(training)
     scenes = SceneData(data, training.seed)
     scenes.setup()

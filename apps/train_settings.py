@@ -18,7 +18,18 @@ from nvs.lpips import Unavailable, load_lpips
 from nvs.trained_range import horizontal_fov
 from nvs.training_config import TrainingConfig
 
-HEADING = "# The settings of this run in full, as nvs train understood them.\n"
+
+def check_own_config(folder: Path) -> None:
+    """Refuse a folder whose config.yaml is not in full, as runs write it, but of a person."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        content = None
+    if not isinstance(content, dict) or set(content) != {"model", "data", "training", "output", "init_from"}:
+        raise UserError(f"{path} is not from a run, and is not written over: move it, or choose another --output.")
 
 
 def check_sizes(model: ModelConfig, data: DataConfig) -> None:
@@ -67,12 +78,7 @@ def trained_range(scenes: list[TrainingScene], data: DataConfig) -> TrainedRange
 def write_config(
     folder: Path, model: ModelConfig, data: DataConfig, training: TrainingConfig, init_from: str | None
 ) -> None:
-    """The resolved settings, in the form that --config takes; a file that a person has written is not replaced."""
-    path = folder / "config.yaml"
-    runs = [folder / f"{name}.ckpt" for name in ("last", "previous", "best")]
-    is_ours = any(run.exists() for run in runs) or not path.exists()
-    if not is_ours and HEADING not in path.read_text(encoding="utf-8", errors="replace"):
-        raise UserError(f"{path} is not from a run, and is not written over: move it, or choose another --output.")
+    """The resolved settings, in the form that --config takes."""
     values = {"model": model, "data": data, "training": training}
     plain: dict[str, Any] = {k: plain_values(asdict(v)) for k, v in values.items()}
     # Which memory layer it is, in the words that --config takes.
@@ -82,8 +88,8 @@ def write_config(
         "init_args": {k: v for k, v in plain["model"]["memory"].items() if k != "kind"},
     }
     plain |= {"output": str(folder), "init_from": init_from}
-    with write_atomic(path) as temporary:
-        temporary.write_text(HEADING + yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
+    with write_atomic(folder / "config.yaml") as temporary:
+        temporary.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
 
 
 def plain_values(value: Any) -> Any:

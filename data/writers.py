@@ -106,6 +106,8 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 def check_replaceable(folder: Path) -> Path:
     """The absolute path of a folder that another one is to replace; raises UserError where that is not possible."""
     folder = Path(os.path.abspath(folder))
+    if folder == Path.cwd():
+        raise UserError(f"{folder} is the folder that you are in, which cannot be replaced: give a new folder in it.")
     if os.path.ismount(folder):
         raise UserError(f"{folder} is the top of a disk or mount, which cannot be replaced: give a new folder in it.")
     return folder

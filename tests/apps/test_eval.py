@@ -68,6 +68,10 @@ def test_scenes_of_one_name_get_sheets_of_their_own(checkpoint, tmp_path):
     words = ["--targets", "1", "--inputs", "2", "-o", str(out), "--overwrite"]
     assert main(["eval", checkpoint, capture, *words]) == 0
     assert [p.name for p in (out / "sheets").iterdir()] == ["skull.png"]
+    (out / "metrics.json").unlink()  # as in the folder of a training run
+    (out / "sheets/mine.png").touch()
+    assert main(["eval", checkpoint, capture, *words]) == 0
+    assert sorted(p.name for p in (out / "sheets").iterdir()) == ["mine.png", "skull.png"]
 
 
 def test_names_in_any_script_and_those_that_are_no_text(checkpoint, tmp_path, capfd):

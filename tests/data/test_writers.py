@@ -187,12 +187,12 @@ def test_nothing_is_replaced_without_being_told(capture, tmp_path):
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_the_folder_that_one_is_in_can_be_the_place(capture, tmp_path, monkeypatch):
+def test_the_folder_that_one_is_in_is_not_replaced(capture, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    write_scene(open_scene(capture), Path("."), "colmap")
-    assert len(open_scene(tmp_path / "here")) == 8
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    with pytest.raises(UserError, match="the folder that you are in"):
+        write_scene(open_scene(capture), Path("."), "colmap", on_frame=lambda: pytest.fail("was written"))
+    assert [p.name for p in tmp_path.rglob(".*")] == []
 
 
 def test_a_place_that_cannot_be_replaced_is_told_before_anything_is_written(capture, tmp_path, monkeypatch):
