@@ -148,7 +148,7 @@ class TestDocuments:
         exec(example.replace('"my_capture"', repr(str(ROOT / "data/captures/gso_toy"))), names)
         assert names["images"].shape == (8, 3, 64, 64)
         assert names["film"].shape == (24, 3, 64, 64)
-        assert (tmp_path / "scene.safetensors").is_file()
+        assert (tmp_path / "scene_again.safetensors").is_file()
 
     def test_documented_make_targets_exist(self):
         targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))

@@ -66,7 +66,7 @@ def test_a_report_is_not_written_over(write_model, capture, tmp_path, capsys, na
         (["--patch", "7", "0"], "no patch 7 0"),
         (["--target", "5"], "no target view 5"),
         (["--compare", "nowhere.ckpt"], "no checkpoint at nowhere.ckpt"),
-        (["--inputs", "20"], "frames"),
+        (["--inputs", "20"], "20 input views and at least one held-out photo"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(write_model, capture, tmp_path, capsys, monkeypatch, words, told):
