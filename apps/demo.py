@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from apps.encode import pick_device
 from apps.eval import save_sheet
-from apps.render import write_pictures
+from apps.render import WATCHABLE, write_pictures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from nvs.results import SceneResult
 
 CHECKPOINT = "demo"
-SHOWN_SIZE = 256
-"""The film of a small model is enlarged by a whole number to about this many pixels, so that it can be watched."""
 
 LABELS = {
     "model": "our rendering",
@@ -137,7 +135,7 @@ def _film(model: LaCT, run: SceneRun, path: Path, frames: int) -> str:
     centre, up = ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0)) if focused else (None, None)
     cameras = trajectory.orbit(run.inputs.cameras, frames, centre=centre, up=up)
     h, w = cameras.image_size
-    factor = max(1, SHOWN_SIZE // max(h, w))
+    factor = max(1, WATCHABLE // max(h, w))
     write_pictures(path, Renderer(model, run.state.to(device)), cameras, enlarge=factor)
     return f"one turn around the scene, {w}x{h} pixels" + (f" shown {factor}x" if factor > 1 else "")
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from nvs.trajectory import CameraPath
 
 PATHS = ("orbit", "spiral", "interpolate", "turntable", "held-out")
-SMALL = 256
-"""Pictures with shorter sides than this are hard to look at."""
+WATCHABLE = 256
+"""Films of a small model are enlarged by a whole number to about this many pixels, so that they can be watched."""
 DEFAULT_FRAMES = 96
 T = TypeVar("T")
 
@@ -94,8 +94,8 @@ def render(
     write_pictures(place, Renderer(model, state, views_per_batch, slice_tokens), cameras, speed, enlarge)
     shown = f" shown {enlarge}x" if enlarge > 1 else ""
     print(f"wrote {place}: {count} picture{'s' * (count > 1)} of {h}x{w} pixels (height x width){shown}")
-    if 2 * max(h, w) * enlarge <= SMALL:
-        print(f"They are small; --enlarge {SMALL // max(h, w)} makes them easier to watch.")
+    if 2 * max(h, w) * enlarge <= WATCHABLE:
+        print(f"They are small; --enlarge {WATCHABLE // max(h, w)} makes them easier to watch.")
 
 
 def show_progress(steps: Iterable[T], total: int, what: str) -> Iterator[T]:
